@@ -61,8 +61,8 @@ func (d *Documents) Close() error { return d.client.Close() }
 // Name returns the full name of the document at a path such as "links/lnk_1".
 func (d *Documents) Name(path string) string { return d.Database + "/documents/" + path }
 
-// in adds the headers by which Google finds the database. Google's larger client, which [DB]
-// uses, adds the same.
+// in adds the headers by which Google finds the database. Google's full client library, which
+// [DB] uses, adds the same headers.
 func (d *Documents) in(ctx context.Context) context.Context {
 	name := strings.Split(d.Database, "/")
 	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database,

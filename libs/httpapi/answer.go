@@ -86,8 +86,9 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check fails unless the caller named the record's current tag. The answer then has the tag of
-// rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong comparison.
+// Check fails unless the caller named the record's current tag. The error response then has the
+// tag of rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong
+// comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil

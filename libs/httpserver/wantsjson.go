@@ -24,15 +24,15 @@ func WantsJSON(req *fasthttp.Request) bool {
 	return SendsJSON(req) || js >= 0 && (html < 0 || js < html)
 }
 
-// WantsPage reports whether the error of an address that mostly programs call should be a page:
-// the request asks for one by name. Where neither WantsJSON nor WantsPage holds, as for curl,
-// the address decides.
+// WantsPage reports whether the error of an address that is mostly called by programs should be
+// a page. It should if the Accept header names HTML and WantsJSON is false. If neither
+// WantsJSON nor WantsPage is true, as for curl, the address decides.
 func WantsPage(req *fasthttp.Request) bool {
 	_, html := named(req)
 	return html >= 0 && !WantsJSON(req)
 }
 
-// named returns where Accept names JSON and HTML, or -1.
+// named returns the positions at which Accept names JSON and HTML, or -1.
 func named(req *fasthttp.Request) (js, html int) {
 	accept := bytes.ToLower(req.Header.Peek("Accept"))
 	return bytes.Index(accept, jsonType), bytes.Index(accept, htmlType)

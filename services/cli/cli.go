@@ -293,6 +293,8 @@ func explain(err error) string {
 		text += fmt.Sprintf("; your plan is %s, but this needs %s", e.CurrentPlan, e.RequiredPlan)
 	case e.Code == "INSUFFICIENT_SCOPE":
 		text += "; the key lacks " + e.RequiredScope
+	case e.RestartAfter != "":
+		text += "; read on with --after " + e.RestartAfter
 	case e.RetryAfter > 0:
 		text += fmt.Sprintf("; try again in %s", e.RetryAfter)
 	}

@@ -43,7 +43,7 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
 	types := fs.String("type", "", "comma-separated `list` of types; default is all")
 	object := fs.String("object", "", "only events of the record with this `id`")
-	after := fs.String("after", "", "only events after the one with this `id`, oldest first")
+	after := fs.String("after", "", "only events after the one with this `id`, or after this cursor, oldest first")
 	limit := fs.Int("limit", 0, "stop after `n` events; without --after and --follow, the default is 20")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		q := client.ListEventsQuery{Type: listed(*types), Object: *object, After: given(*after)}

@@ -265,3 +265,11 @@ func TestWebhooksListen(t *testing.T) {
 		t.Errorf("message %s %s", m.header.Get("webhook-id"), m.body)
 	}
 }
+
+func TestALostPlaceInTheFeedIsToldWithWhereToReadOn(t *testing.T) {
+	t.Parallel()
+	lost := &client.APIError{Status: 410, Code: "CURSOR_AHEAD", Message: "Restored from a backup.", RestartAfter: "AAAAAAAAAAOD78FP"}
+	if text := explain(lost); !strings.HasSuffix(text, "; read on with --after AAAAAAAAAAOD78FP") {
+		t.Errorf("%q does not say where to read on", text)
+	}
+}

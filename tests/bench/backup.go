@@ -22,17 +22,17 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// Load beside a backup, a second.
+// The load during a backup, per second.
 const (
 	backupVisits = 500
 	backupWrites = 50
 )
 
-// filesOfVideo are the files of a video of about half a minute, by name: their sizes in bytes.
+// filesOfVideo lists the files of a video of about half a minute, with their sizes in bytes.
 var filesOfVideo = map[string]int{"480.mp4": 2 << 20, "720.mp4": 4 << 20, "1080.mp4": 6 << 20, "poster.jpg": 60 << 10, "storyboard.jpg": 200 << 10}
 
-// benchBackup measures a backup of 100,000 links and 200 videos while links are visited and made,
-// the next backup, and a restore up to the first redirect.
+// benchBackup measures a backup of 100,000 links and 200 videos while links are visited and
+// created, then the next backup, and then a restore until the first redirect.
 func benchBackup(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -50,7 +50,7 @@ func benchBackup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("creating %d links beside %d videos with %s …\n", links, videos, megabytes(stored))
+	fmt.Printf("creating %d links; there are %d videos with %s …\n", links, videos, megabytes(stored))
 	slugs, err := s.createLinks(ctx, links)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func benchBackup(ctx context.Context) error {
 		f.what, f.written = part.what, after-before
 		rows = append(rows, f)
 	}
-	s.stop() // before the restore: it has the machine to itself
+	s.stop() // stop the server first, so that the restore has the machine to itself
 	began := time.Now()
 	restored := filepath.Join(dir, "restored")
 	cmd, err := inChild(ctx, "restore", filepath.Join(restored, "embedded"), backups)
@@ -114,7 +114,7 @@ func benchBackup(ctx context.Context) error {
 // manyVideos is the default of BENCH_VIDEOS.
 const manyVideos = 200
 
-// figures are those of one row.
+// figures are the figures of one row.
 type figures struct {
 	what           string
 	took           time.Duration
@@ -180,8 +180,8 @@ func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cm
 	return f, errors.Join(err, failed[0], failed[1])
 }
 
-// paced starts each call at its time, whether earlier ones have ended or not, until ctx ends. It
-// returns how long the calls took from that time.
+// paced starts each call at its scheduled time, even if earlier calls are still running, until
+// ctx ends. It returns how long the calls took, measured from the scheduled time.
 func paced(ctx context.Context, perSecond int, call func(i int) error) (took []time.Duration, failed error) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -207,7 +207,7 @@ func paced(ctx context.Context, perSecond int, call func(i int) error) (took []t
 	}
 }
 
-// inChild backs up or restores in a process of its own, as an operator does.
+// inChild backs up or restores in a separate process, as an operator does.
 func inChild(ctx context.Context, what, data, backups string) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -220,23 +220,24 @@ func inChild(ctx context.Context, what, data, backups string) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	defer stdin.Close() // not before the end
+	defer stdin.Close() // keep it open until the function returns
 	out, err := cmd.Output()
 	fmt.Printf("  %s", out)
 	return cmd, err
 }
 
-// serveBackup is the child of [inChild].
+// serveBackup runs in the process that inChild starts for a backup.
 func serveBackup(ctx context.Context) error {
 	return standalone.Backup(ctx, os.Stdout, standalone.BackupOptions{Dir: os.Getenv("BENCH_BACKUPS")})
 }
 
-// serveRestore is the other one.
+// serveRestore runs in the process that inChild starts for a restore.
 func serveRestore(ctx context.Context) error {
 	return standalone.Restore(ctx, io.Discard, standalone.RestoreOptions{Dir: os.Getenv("BENCH_BACKUPS")})
 }
 
-// serveEmbedded runs a whole stack on its own data directory. A new one gets the files of videos.
+// serveEmbedded runs a whole stack on its own data directory. It fills a new directory with the
+// files of videos.
 func serveEmbedded(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	if _, err := os.Stat(filepath.Join(dir, "firestore.db")); errors.Is(err, os.ErrNotExist) {
@@ -245,7 +246,7 @@ func serveEmbedded(ctx context.Context) error {
 		}
 	}
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, StackFile: filepath.Join(dir, "stack.json"), Env: map[string]string{
-		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // no record names the files
+		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // the janitor would remove the files, because no record names them
 	}})
 	if err != nil {
 		return err
@@ -281,7 +282,8 @@ func fillObjects(ctx context.Context, dir string, videos int) error {
 	return s.Close()
 }
 
-// sizeOf returns the bytes of all files under a folder. A missing one has none.
+// sizeOf returns the total size of all files under a folder, in bytes. It is 0 if the folder does
+// not exist.
 func sizeOf(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

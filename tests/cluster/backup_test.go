@@ -35,8 +35,8 @@ const (
 	localcloud = "StatefulSet try-linkreel-localcloud"
 )
 
-// TestOnlyTheBackupJobReachesBackups: nobody else has the token, and no other pod is let in at
-// the port. Without backup.enabled localcloud has no such port.
+// Only the backup job and localcloud have the token, and only the job can reach the port. Without
+// backup.enabled, localcloud has no such port.
 func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	t.Parallel()
 	plain, err := render(t)
@@ -45,7 +45,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	}
 	for _, o := range plain {
 		if o.kind() == "CronJob" {
-			t.Errorf("%s is there without backup.enabled", o.name())
+			t.Errorf("%s exists without backup.enabled", o.name())
 		}
 		if text := fmt.Sprint(o); strings.Contains(text, "8087") || strings.Contains(text, "--backup-addr") {
 			t.Errorf("%s %s opens the port of backups without backup.enabled", o.kind(), o.name())
@@ -57,7 +57,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	}
 	all := pods(objects)
 	if got := mounts(all, "try-linkreel-backup"); !slices.Equal(got, []string{backupJob, localcloud}) && !slices.Equal(got, []string{localcloud, backupJob}) {
-		t.Errorf("the token of backups is given to %v", got)
+		t.Errorf("the token of backups is in %v", got)
 	}
 	args := fmt.Sprint(containerOf(t, all, localcloud, "localcloud")["args"])
 	if !strings.Contains(args, "--backup-addr=:8087 --backup-token-file=/etc/linkreel-backup/token") {
@@ -81,21 +81,21 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 		from := slices.ContainsFunc(listAt(policies[localcloud], "ingress"), func(rule object) bool { return allowsFrom(rule, 8087, *target, p) })
 		to := policies[p.owner] == nil || slices.ContainsFunc(listAt(policies[p.owner], "egress"), func(rule object) bool { return allows(rule, "to", 8087, target) })
 		if (from && to) != (p.owner == backupJob) {
-			t.Errorf("%s reaches backups: %v", p.owner, from && to)
+			t.Errorf("%s can reach the port of backups: %v", p.owner, from && to)
 		}
 	}
 	job := policies[backupJob]
 	for _, port := range []int{8083, 8085, 8086} {
 		if slices.ContainsFunc(listAt(job, "egress"), func(rule object) bool { return allows(rule, "to", port, target) }) {
-			t.Errorf("the job may call port %d of localcloud", port)
+			t.Errorf("the job can call port %d of localcloud", port)
 		}
 	}
 	if ingress, ok := job["ingress"].([]any); !ok || len(ingress) > 0 {
-		t.Errorf("somebody may call the job: %v", job["ingress"])
+		t.Errorf("other pods can call the job: %v", job["ingress"])
 	}
 }
 
-// TestBackupsRunOneAtATime, end, and wait while a restore is on.
+// Backups run one at a time, have a deadline, and wait while a restore is enabled.
 func TestBackupsRunOneAtATime(t *testing.T) {
 	t.Parallel()
 	for _, restoring := range []bool{false, true} {
@@ -115,8 +115,7 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 	}
 }
 
-// TestOnlyARestoreSeesTheKeys: the keys that a restore checks are given to it alone, and it may
-// not write to the backups.
+// Only a restore gets the keys that it checks, and it must not be able to write to the backups.
 func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	t.Parallel()
 	for _, values := range [][]string{{"--set", "backup.enabled=true"}, {"--set", "backup.enabled=true,restore.enabled=true"}, {"--values", chart + "/ci/everything.yaml"}} {
@@ -128,7 +127,7 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 		running := fmt.Sprint(containerOf(t, all, localcloud, "localcloud"))
 		for _, word := range []string{"webhook-secret-key", "CERTIFICATE_KEY", "identity", "/backups"} {
 			if strings.Contains(running, word) {
-				t.Errorf("%v: localcloud itself is given %s", values, word)
+				t.Errorf("%v: localcloud itself gets %s", values, word)
 			}
 		}
 		var restore object
@@ -144,7 +143,7 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 		}
 		for _, m := range listAt(restore, "volumeMounts") {
 			if path := fmt.Sprint(m["mountPath"]); path != "/data" && path != "/objects" && m["readOnly"] != true {
-				t.Errorf("%v: the restore may write to %s", values, path)
+				t.Errorf("%v: the restore can write to %s", values, path)
 			}
 		}
 	}

@@ -457,9 +457,9 @@ func TestRefusals(t *testing.T) {
 		"an unknown choice of log lines":  {[]string{"--set", "links.logAccess=some"}, "logAccess"},
 		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
 		"a backup of Google's services":   {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
-		"a restore from nowhere":          {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
-		"a restore of a strange name":     {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
-		"a recipient that is none":        {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
+		"a restore without backups":       {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
+		"a restore of an invalid name":    {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
+		"an invalid recipient":            {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is not ours":      {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {

@@ -783,7 +783,7 @@ case_backup() {
 	pod=$(k get "pod/$pod" -o jsonpath='{.status.podIP}')
 	for line in backup:ok auth:refused videos:refused; do reaches "${line%:*}" "$pod:8087" "${line#*:}"; done
 	check setup >"$work/later.json"
-	# Nothing is lost yet: a restore must not overwrite it.
+	# Nothing is lost yet, and a restore must not overwrite existing data.
 	h upgrade $release "$chart" "${ours[@]}" --set "$with,restore.enabled=true" >/dev/null
 	await 120 says 'holds data that no restore has written'
 	ok "over other data: $(k logs $release-localcloud-0 -c restore | tail -n 1)"
@@ -796,18 +796,19 @@ case_backup() {
 	await 240 settled
 	await 60 reached
 	[ "$(status "$link")" = 302 ] || die "$link, from before the backup, is lost"
-	[ "$(status "$(jq -r .shortUrl "$work/later.json")")" = 404 ] || die "the link from after the backup is there: nothing was lost"
+	[ "$(status "$(jq -r .shortUrl "$work/later.json")")" = 404 ] || die "the link that was created after the backup still exists, so no data was lost"
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the restore failed"; }
 	ok "$(k logs $release-localcloud-0 -c restore | grep '^Restored ')"
 	k delete pod $release-localcloud-0 --wait >/dev/null
 	await 120 says 'Nothing to do'
-	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue while a restore is on"
+	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue although a restore is enabled"
 	await 240 settled
 	installed
 }
-# says TEXT: the restore of localcloud's pod has written a line like TEXT.
+# says TEXT: test whether the restore of localcloud's pod has logged a line that matches TEXT.
 says() { k logs $release-localcloud-0 -c restore 2>/dev/null | grep -q "$1"; }
-# reaches COMPONENT ADDRESS ok|refused: whether a pod with the labels of COMPONENT can connect to ADDRESS.
+# reaches COMPONENT ADDRESS ok|refused: test whether a pod with the labels of COMPONENT can connect
+# to ADDRESS.
 reaches() {
 	local got=refused
 	k delete pod caller-backup --ignore-not-found --now >/dev/null

@@ -238,8 +238,7 @@ func goPages(t *testing.T, all []page) string {
 	t.Helper()
 	const place = "\t// the lines of the examples\n"
 	dir := t.TempDir()
-	module := "github.com/linkreel/linkreel/libs/clients/go"
-	write(t, filepath.Join(dir, "go.mod"), "module pages\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+absolute(t, "../../libs/clients/go")+"\n")
+	goModule(t, dir)
 	for _, p := range all {
 		frame, lines := "", ""
 		for _, b := range p.blocks {
@@ -572,6 +571,13 @@ func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	if diff := cmp.Diff(want, given); diff != "" {
 		t.Errorf("docs/errors.md (-sample +answer):\n%s", diff)
 	}
+}
+
+// goModule makes a folder a module that has the Go client, as the clients' README says.
+func goModule(t *testing.T, dir string) {
+	t.Helper()
+	const client = "github.com/linkreel/linkreel/libs/clients/go"
+	write(t, filepath.Join(dir, "go.mod"), "module example\n\ngo 1.26.0\n\nrequire "+client+" v0.0.0\n\nreplace "+client+" => "+absolute(t, "../../libs/clients/go")+"\n")
 }
 
 func write(t *testing.T, path, text string) {

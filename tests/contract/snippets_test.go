@@ -140,7 +140,6 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	module := "github.com/linkreel/linkreel/libs/clients/go"
 	for _, tt := range []struct {
 		lang, file string
 		start      []string
@@ -163,7 +162,7 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 				t.Fatalf("no program in %s with a receiver: %.200s", tt.lang, programs[0])
 			}
 			dir := desk(t)
-			write(t, filepath.Join(dir, "go.mod"), "module example\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+clients+"/go\n")
+			goModule(t, dir)
 			for _, program := range programs {
 				secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", allScopes)
 				write(t, filepath.Join(dir, tt.file), strings.NewReplacer(

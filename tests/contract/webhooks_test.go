@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md accept a signed message and refuse a changed one. The
-// Go client's own tests check VerifyWebhook.
+// The snippets of docs/webhooks.md accept a signed message and refuse a changed one.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -63,13 +62,44 @@ const answer = await handle(new Request("http://localhost/", { method: "POST", h
 console.log(await answer.text());
 `)
 	write("verify.sh", snippet("sh"))
+	goImport, goRest, _ := strings.Cut(snippet("go"), "\n\n")
+	goModule(t, dir)
+	write("verify.go", `package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+)
+
+`+goImport+`
+
+func main() {
+	r := httptest.NewRequest("POST", "/hooks", strings.NewReader(os.Getenv("BODY")))
+	for header, name := range map[string]string{"webhook-id": "ID", "webhook-timestamp": "TIMESTAMP", "webhook-signature": "SIGNATURE"} {
+		r.Header.Set(header, os.Getenv(name))
+	}
+	w := httptest.NewRecorder()
+	handle(w, r, os.Getenv("SECRET"))
+	fmt.Print(w.Body.String())
+}
+
+func handle(w http.ResponseWriter, r *http.Request, secret string) {
+`+goRest+`
+	fmt.Fprint(w, "verified")
+}
+`)
+	run(t, dir, exec.CommandContext(t.Context(), "go", "build", "-o", "verify", "verify.go"), "GOWORK=off")
 
 	key := []byte("0123456789abcdef0123456789abcdef")
 	stamp, body := fmt.Sprint(time.Now().Unix()), `{"type":"video.ready","timestamp":"2026-09-21T13:33:20.000Z","data":{"id":"vid_1","title":"ä <b> & \"c\""}}`
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "evt_1.%s.%s", stamp, body)
 	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}} {
+	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {filepath.Join(dir, "verify")}} {
 		for name, tt := range map[string]struct{ body, signature, want string }{
 			"as it was sent":                   {body, signature, "verified"},
 			"with the signatures of two":       {body, "v1,AAAA " + signature, "verified"},
@@ -77,7 +107,7 @@ console.log(await answer.text());
 			"with a signature of nobody":       {body, "v1,AAAA", "not verified"},
 			"with a signature of another kind": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
 		} {
-			t.Run(program[0]+" "+name, func(t *testing.T) {
+			t.Run(filepath.Base(program[0])+" "+name, func(t *testing.T) {
 				t.Parallel()
 				cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
 				cmd.Dir = dir

@@ -129,7 +129,9 @@ func play(ctx context.Context, dir, name string, broken, after time.Duration) er
 		return err
 	}
 	defer s.stop()
-	if err := s.makeTraffic(ctx); err != nil {
+	traffic, endTraffic := context.WithCancel(ctx)
+	defer endTraffic()
+	if err := s.makeTraffic(traffic); err != nil {
 		return err
 	}
 	f := failures[name]
@@ -158,5 +160,6 @@ func play(ctx context.Context, dir, name string, broken, after time.Duration) er
 		return err
 	}
 	fmt.Println("   after:", s.counts.take())
+	endTraffic() // otherwise the newest clicks are never counted yet
 	return s.compareClicks(ctx)
 }

@@ -106,14 +106,14 @@ func (o *Operation) Takes(header string) bool {
 	return slices.ContainsFunc(o.Headers, func(p *Parameter) bool { return strings.EqualFold(p.Name, header) })
 }
 
-// Once reports whether a client must not repeat the call when an earlier attempt may have taken
-// effect: it is a POST without Idempotency-Key, and not one that does no harm twice.
+// Once reports whether a client must not repeat the call if an earlier attempt may have taken
+// effect. That is so for a POST without Idempotency-Key, unless repeating it is harmless.
 func (o *Operation) Once() bool {
 	return o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID]
 }
 
-// harmlessTwice names POSTs that take no Idempotency-Key and may be repeated: a code that nobody
-// uses expires, and a key is given out once.
+// harmlessTwice names the POSTs without Idempotency-Key that may be repeated, because an unused
+// code expires and a key is returned only once.
 var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
 
 // Parse reads the document.

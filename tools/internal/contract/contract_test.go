@@ -53,7 +53,7 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 		"createLink": false, "getLink": false, "deleteLink": false, "createDeviceCode": false, "collectDeviceKey": false, "adminCreateSignInLink": true,
 	} {
 		if ops[id].Once() != once {
-			t.Errorf("%s is to be sent once: %v, want %v", id, !once, once)
+			t.Errorf("Once of %s is %v, want %v", id, !once, once)
 		}
 	}
 	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {

@@ -42,6 +42,8 @@ export declare class ApiError extends LinkreelError {
     get etag(): string | undefined;
     /** The address of the page that explains `code`, if the deployment has one. */
     get docUrl(): string | undefined;
+    /** With `CURSOR_AHEAD`: the `after` with which to read the feed on. */
+    get restartAfter(): string | undefined;
 }
 /** 401: the key is missing, wrong, expired or revoked. */
 export declare class AuthenticationError extends ApiError {
@@ -58,7 +60,10 @@ export declare class ValidationError extends ApiError {
 /** 409, or 412 when `ifMatch` no longer matches: the request conflicts with the present state. */
 export declare class ConflictError extends ApiError {
 }
-/** 410: it was there once. A feed whose cursor is too old has to be read from another place. */
+/**
+ * 410: it was there once. With `CURSOR_AHEAD`, the service was restored from a backup, and the place in the feed is of
+ * the time that it lost: read on after `restartAfter`.
+ */
 export declare class GoneError extends ApiError {
 }
 /** 429, after all attempts: `retryAfter` says when the next call may succeed. */

@@ -56,6 +56,8 @@ export class ApiError extends LinkreelError {
   get etag(): string | undefined { return this.headers.get("ETag") ?? undefined; }
   /** The address of the page that explains `code`, if the deployment has one. */
   get docUrl(): string | undefined { return this.body.docUrl; }
+  /** With `CURSOR_AHEAD`: the `after` with which to read the feed on. */
+  get restartAfter(): string | undefined { return this.body.restartAfter; }
 }
 
 /** 401: the key is missing, wrong, expired or revoked. */
@@ -68,7 +70,10 @@ export class NotFoundError extends ApiError { static { this.prototype.name = "No
 export class ValidationError extends ApiError { static { this.prototype.name = "ValidationError"; } }
 /** 409, or 412 when `ifMatch` no longer matches: the request conflicts with the present state. */
 export class ConflictError extends ApiError { static { this.prototype.name = "ConflictError"; } }
-/** 410: it was there once. A feed whose cursor is too old has to be read from another place. */
+/**
+ * 410: it was there once. With `CURSOR_AHEAD`, the service was restored from a backup, and the place in the feed is of
+ * the time that it lost: read on after `restartAfter`.
+ */
 export class GoneError extends ApiError { static { this.prototype.name = "GoneError"; } }
 /** 429, after all attempts: `retryAfter` says when the next call may succeed. */
 export class RateLimitError extends ApiError { static { this.prototype.name = "RateLimitError"; } }

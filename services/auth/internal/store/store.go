@@ -33,8 +33,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired is how many of the newest keys a list shows whether they are in use or not. It is
-// promised: libs/apispec/openapi.yaml and docs name it.
+// retired is how many of the newest keys a list shows, whether they are in use or not.
+// libs/apispec/openapi.yaml and the docs promise this number.
 const retired = 200
 
 // Store is auth's records on Firestore. It is safe for concurrent use.
@@ -155,7 +155,7 @@ func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys,
 // Keys lists an account's keys; see [account.Store].
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	of := s.where(keys.collection, "accountId", accountID)
-	// Two queries, so that a program that has made thousands of keys does not make the list long.
+	// Use two queries, so that the list stays short when a program has made thousands of keys.
 	inUse, err := many(s.look(ctx), keys, of.Where("inUse", "==", true))
 	if err != nil {
 		return nil, err

@@ -36,6 +36,8 @@ class ApiError extends LinkreelError {
     get etag() { return this.headers.get("ETag") ?? undefined; }
     /** The address of the page that explains `code`, if the deployment has one. */
     get docUrl() { return this.body.docUrl; }
+    /** With `CURSOR_AHEAD`: the `after` with which to read the feed on. */
+    get restartAfter() { return this.body.restartAfter; }
 }
 exports.ApiError = ApiError;
 /** 401: the key is missing, wrong, expired or revoked. */
@@ -63,7 +65,10 @@ class ConflictError extends ApiError {
     static { this.prototype.name = "ConflictError"; }
 }
 exports.ConflictError = ConflictError;
-/** 410: it was there once. A feed whose cursor is too old has to be read from another place. */
+/**
+ * 410: it was there once. With `CURSOR_AHEAD`, the service was restored from a backup, and the place in the feed is of
+ * the time that it lost: read on after `restartAfter`.
+ */
 class GoneError extends ApiError {
     static { this.prototype.name = "GoneError"; }
 }
