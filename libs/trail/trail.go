@@ -259,10 +259,10 @@ func (l *Log) write() {
 		l.mu.Lock()
 		r := l.next
 		l.next = newRound()
-		batch := l.waiting
+		batch, at := l.waiting, l.now().UTC()
 		l.waiting = map[string]Note{}
 		l.mu.Unlock()
-		rest, olderThan, err := l.put(slices.Collect(maps.Values(batch)))
+		rest, olderThan, err := l.put(at, slices.Collect(maps.Values(batch)))
 		l.mu.Lock()
 		for _, n := range rest {
 			delete(batch, n.thing())
@@ -299,9 +299,9 @@ func (l *Log) remember(written map[string]Note) {
 	}
 }
 
-// put writes notes into new files. rest are those that it could not write. If olderThan is
-// set, it is time to remove days that are older than [Keep] then.
-func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
+// put writes notes into new files, whose names have the time at. rest are those that it could
+// not write. If olderThan is set, it is time to remove days that are older than [Keep] then.
+func (l *Log) put(at time.Time, notes []Note) (rest []Note, olderThan time.Time, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attempt)
 	defer cancel()
 	if l.of == "" && l.installation != nil {
@@ -321,13 +321,13 @@ func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 			}
 			text.Write(append(line, '\n'))
 		}
-		at, err := l.store.Create(ctx, l.now().UTC(), text.Bytes())
+		clean, err := l.store.Create(ctx, at, text.Bytes())
 		if err != nil {
 			return notes, olderThan, err
 		}
 		notes = notes[n:]
-		if at.After(olderThan) {
-			olderThan = at
+		if clean.After(olderThan) {
+			olderThan = clean
 		}
 	}
 	return nil, olderThan, nil

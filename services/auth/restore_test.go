@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -255,4 +256,29 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
 		t.Errorf("notes %v", notes)
 	}
+}
+
+// TestATrailOfAnotherInstallationEndsNothing applies a trail in which another installation
+// names a key of this one.
+func TestATrailOfAnotherInstallationEndsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := start(t, w.config())
+	id, key := r.account("creator")
+	victim := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+	dir := t.TempDir()
+	theirs := trail.Open(trail.Config{Store: trail.Folder(dir), Installation: func(context.Context) (string, error) { return "db_theirs", nil }})
+	if err := theirs.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, Account: id, ID: victim.field(t, "id")}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := trail.Read(t.Context(), trail.Folder(dir), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	n, err := auth.ApplyTrail(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), found, func(line string) { said = append(said, line) })
+	if err != nil || n != 0 || len(said) != 1 || !strings.Contains(said[0], `another installation ("db_theirs"`) {
+		t.Errorf("%d notes applied, it says %q, %v", n, said, err)
+	}
+	want(t, r.api("GET", "/api/v1/account", victim.field(t, "key"), ""), 200, "")
 }
