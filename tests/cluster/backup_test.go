@@ -148,3 +148,43 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestARestoredDatabaseIsTreatedBeforePodsUseIt: on Google's services a Job with the identity and
+// the settings of auth runs before each upgrade with restore.enabled, and never otherwise.
+func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
+	t.Parallel()
+	google := []string{"--values", chart + "/ci/google.yaml", "--set", "auth.env.LINKREEL_AUDIT_DIR=/audit"}
+	for _, restoring := range []bool{false, true} {
+		args := google
+		if restoring {
+			args = append(slices.Clone(google), "--set", "restore.enabled=true,restore.since=2026-11-26T12:00:00Z,cloud.google.database=restored")
+		}
+		objects, err := render(t, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(objects, func(o object) bool { return o.name() == "try-linkreel-restore" })
+		if (at >= 0) != restoring {
+			t.Errorf("with restore.enabled=%v there is a Job: %v", restoring, at >= 0)
+		}
+		if at < 0 {
+			continue
+		}
+		if hook := objects[at].at("metadata", "annotations").(map[string]any)["helm.sh/hook"]; hook != "pre-upgrade" {
+			t.Errorf("the Job runs at %v", hook)
+		}
+		all := pods(objects)
+		job, auth := containerOf(t, all, "Job try-linkreel-restore", "restore"), containerOf(t, all, "Deployment try-linkreel-auth", "auth")
+		if got := fmt.Sprint(job["args"]); got != "[restore --since=2026-11-26T12:00:00Z]" {
+			t.Errorf("the Job runs with %s", got)
+		}
+		for _, field := range []string{"image", "env", "volumeMounts", "securityContext"} {
+			if fmt.Sprint(job[field]) != fmt.Sprint(auth[field]) {
+				t.Errorf("the Job has another %s than auth: %v, want %v", field, job[field], auth[field])
+			}
+		}
+		if text := fmt.Sprint(job["env"]); !strings.Contains(text, "name:LINKREEL_FIRESTORE_DATABASE value:restored") || !strings.Contains(text, "LINKREEL_AUDIT_DIR") {
+			t.Errorf("the Job does not use the restored database and the trail: %s", text)
+		}
+	}
+}

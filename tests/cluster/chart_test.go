@@ -460,6 +460,8 @@ func TestRefusals(t *testing.T) {
 		"a restore without backups":       {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
 		"a restore of an invalid name":    {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
 		"an invalid recipient":            {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
+		"a database without its time":     {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,restore.enabled=true"}, "needs restore.since"},
+		"a database of an invalid time":   {[]string{"--set", "restore.since=yesterday"}, "since"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is not ours":      {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
