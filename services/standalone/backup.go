@@ -240,8 +240,10 @@ type restoring struct {
 	trail      *trail.Found
 	applied    int    // things that notes of the trail are about
 	project    string // of the documents
-	unsealed   unsealed
-	out        io.Writer
+	// installation says that a Linkreel has used the database.
+	installation bool
+	unsealed     unsealed
+	out          io.Writer
 }
 
 // place is an empty data directory.
@@ -416,6 +418,9 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 // endAgain notes the restore, for the services that will serve the records, and ends what the
 // trail says has ended.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
+	if !r.installation && r.trail == nil {
+		return nil // records of nobody yet, or of another program; a Linkreel must find them as they were
+	}
 	addr, err := records.Listen("127.0.0.1:0")
 	if err != nil {
 		return err
@@ -424,7 +429,10 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 	if err != nil {
 		return err
 	}
-	if _, err = restored.Write(ctx, db, r.m.At, time.Now()); err == nil && r.trail != nil {
+	if r.installation {
+		_, err = restored.Write(ctx, db, r.m.At, time.Now())
+	}
+	if err == nil && r.trail != nil {
 		r.applied, err = auth.ApplyTrail(ctx, db, r.trail, func(line string) { _, _ = fmt.Fprintln(r.out, line) })
 	}
 	return errors.Join(err, db.Close())
@@ -460,6 +468,9 @@ func (r *restoring) keep(d *pb.Document) bool {
 	in, path, _ := strings.Cut(d.GetName(), "/documents/")
 	if parts := strings.Split(in, "/"); len(parts) > 1 {
 		r.project = parts[1]
+	}
+	if path == "installation/database" {
+		r.installation = true
 	}
 	collection, _, _ := strings.Cut(path, "/")
 	return !slices.Contains(auth.Transient(), collection) && r.opens(collection, path, d)
