@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/guard"
@@ -214,6 +215,10 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	defer records.Close()
 	db, err := records.Client(t.Context(), project)
 	if err != nil {
+		t.Fatal(err)
+	}
+	// The restore opens the records as the services do, so they need the number of their format.
+	if _, err := db.Doc("installation/database").Create(t.Context(), map[string]any{"id": "db_test", "format": firestoredb.Format}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Doc("accounts/kept").Create(t.Context(), map[string]any{"name": "Kept"}); err != nil {
