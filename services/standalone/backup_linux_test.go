@@ -100,6 +100,10 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 		t.Fatalf("back up a running stack: %v", err)
 	}
 	post("/api/v1/links", map[string]string{"url": "https://example.com/later", "slug": "later"})
+	var feed struct{ NextCursor string }
+	if err := call(t.Context(), http.MethodGet, s.BaseURL+"/api/v1/events?wait=0", s.Keys["business"], nil, &feed); err != nil || feed.NextCursor == "" {
+		t.Fatalf("the end of the feed: %v, %v", feed, err)
+	}
 	key := s.secrets.PlaybackKey
 	down(t, s)
 	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
@@ -143,6 +147,11 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 			}
 			if to := r.visit(t, "later"); (to != "") != (i == 1) {
 				t.Errorf("the later link leads to %q", to)
+			}
+			// The first backup has not reached this place of the feed.
+			status, body := ask(t, http.MethodGet, r.BaseURL+"/api/v1/events?after="+feed.NextCursor, r.Keys["business"], "")
+			if want := map[int]int{0: 410, 1: 200}[i]; status != want || (want == 410) != strings.Contains(body, `"code":"CURSOR_AHEAD"`) {
+				t.Errorf("the feed after the place of before: %d %s, want %d", status, body, want)
 			}
 			if r.Keys["business"] != s.Keys["business"] {
 				t.Error("the demo key does not work any more")
