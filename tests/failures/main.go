@@ -32,6 +32,11 @@ type failure struct {
 
 // failures lists what this program can play.
 var failures = map[string]failure{
+	"redis-dead": {
+		"Redis is dead",
+		func(_ context.Context, s *stack) error { return s.proxies["redis"].cut() },
+		func(s *stack) error { return s.proxies["redis"].heal() },
+	},
 	"redis-slow": {
 		"each response of Redis takes 0.3 s longer",
 		func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(300 * time.Millisecond) },

@@ -726,6 +726,32 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	}
 }
 
+// TestADeadRedisIsTriedAtItsProbesOnly checks that a failed attempt to drain the spool does not
+// ask to be repeated at once. Each attempt reads up to half a megabyte of the spool.
+func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
+	t.Parallel()
+	server := redistest.Server(t)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, server.Addr(), 1)
+	for range 20 {
+		if out := p.Confirm(&good{}, click("l")); !out.Counted {
+			t.Fatalf("Confirm = %+v", out)
+		}
+	}
+	lane := p.lanes[0]
+	if lane.spool.empty() || !lane.away.Load() {
+		t.Fatalf("no click is in the spool: away is %v", lane.away.Load())
+	}
+	if lane.drain(t.Context(), time.Now().Add(time.Hour)) {
+		t.Error("drain asks to be called again before the next probe")
+	}
+	if lane.spool.empty() {
+		t.Error("clicks are gone from the spool, and Redis cannot have them")
+	}
+}
+
 func TestSpoolSurvivesATornEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

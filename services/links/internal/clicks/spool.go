@@ -213,33 +213,53 @@ func (s *spool) next(limit int) ([]record, error) {
 }
 
 func (f *spoolFile) next(limit int) ([]record, error) {
+	// One read for all records: while Redis is away, the same ones are read several times a second.
+	buf, err := f.readAt(f.read, min(max(int64(limit), recordHead), f.size-f.read))
+	if err != nil && !errors.Is(err, io.EOF) { // the file may have been cut off; see torn
+		return nil, f.torn(f.read, err)
+	}
 	var out []record
 	for at := f.read; at < f.size && at-f.read < int64(limit); {
-		head := make([]byte, recordHead)
-		if _, err := f.file.ReadAt(head, at); err != nil {
-			return out, f.torn(at, err)
-		}
-		length := int64(binary.BigEndian.Uint32(head))
-		if at+recordHead+length > f.size {
+		rest := buf[at-f.read:]
+		if len(rest) < recordHead {
+			if len(out) > 0 {
+				break // the next call reads it
+			}
 			return out, f.torn(at, io.ErrUnexpectedEOF)
 		}
-		body := make([]byte, length)
-		if _, err := f.file.ReadAt(body, at+recordHead); err != nil {
-			return out, f.torn(at, err)
+		size := recordHead + int64(binary.BigEndian.Uint32(rest))
+		if at+size > f.size {
+			return out, f.torn(at, io.ErrUnexpectedEOF)
 		}
+		if size > int64(len(rest)) {
+			if len(out) > 0 {
+				break
+			}
+			if rest, err = f.readAt(at, size); err != nil {
+				return out, f.torn(at, err)
+			}
+		}
+		head, body := rest[:recordHead], rest[recordHead:size:size]
 		sum := crc32.Update(crc32.ChecksumIEEE(head[8:]), crc32.IEEETable, body)
 		if sum != binary.BigEndian.Uint32(head[4:]) {
 			return out, f.torn(at, errPayload)
 		}
 		number := binary.BigEndian.Uint64(head[8:])
-		r := record{number&lateBit != 0, int64(number &^ lateBit), body, recordHead + length}
+		r := record{number&lateBit != 0, int64(number &^ lateBit), body, size}
 		if len(out) > 0 && out[0].late != r.late {
 			break
 		}
 		out = append(out, r)
-		at += r.size
+		at += size
 	}
 	return out, nil
+}
+
+// readAt returns size bytes of the file. With io.EOF it returns those that are there.
+func (f *spoolFile) readAt(at, size int64) ([]byte, error) {
+	buf := make([]byte, size)
+	n, err := f.file.ReadAt(buf, at)
+	return buf[:n], err
 }
 
 // torn handles an unreadable record. It gives up the rest of the file, because the lengths

@@ -115,9 +115,10 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 	return s, nil
 }
 
-// drain sends the spool to Redis, many batches per call, and reports whether records are left
-// for a later call. While Redis is away, drain stops when a probe is due. Otherwise it might
-// never stop, because redirects add to the spool.
+// drain sends the spool to Redis, many batches per call, and reports whether to call it again
+// soon. While Redis is away, drain stops when a probe is due. Otherwise it might never stop,
+// because redirects add to the spool. If a call fails while Redis is away, the next attempt
+// waits for the probe: each attempt reads as much of the spool as fits into a call.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
@@ -143,12 +144,12 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			}
 			// Send with a longer timeout than that of redirects.
 			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
-				return true
+				return !l.away.Load()
 			}
 			continue
 		}
 		if !l.sendLate(ctx, run) {
-			return true
+			return !l.away.Load()
 		}
 	}
 	return false
