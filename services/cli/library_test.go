@@ -351,3 +351,23 @@ func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 		}
 	}
 }
+
+// An error of the API ends with the page about it, for people only.
+func TestErrorsNameTheirPage(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"code":"LINK_NOT_FOUND","message":"no","docUrl":"/docs/errors#link_not_found"}}`)
+	}))
+	t.Cleanup(srv.Close)
+	for flags, page := range map[string]string{"": "See " + srv.URL + "/docs/errors#link_not_found\n", "--quiet": "", "--json": ""} {
+		var errs bytes.Buffer
+		args := append([]string{"links", "get", "lnk_1"}, strings.Fields(flags)...)
+		code := Run(t.Context(), args, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(name string) string {
+			return map[string]string{"LINKREEL_BASE_URL": srv.URL + "/", "LINKREEL_API_KEY": "good"}[name]
+		}})
+		if want := "linkreel: no (LINK_NOT_FOUND)\n" + page; code != ExitNotFound || errs.String() != want {
+			t.Errorf("%s: exit code %d, %q, want %q", flags, code, errs.String(), want)
+		}
+	}
+}
