@@ -125,6 +125,9 @@ type Log struct {
 	last    time.Time       // the last time that this log gave to a note
 	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
 	of      string          // the installation; only the goroutine that writes uses it
+
+	running sync.WaitGroup // goroutines that write, or remove old days after that
+	pruning sync.Mutex     // two of them at once would remove the same days
 }
 
 // round is one write. Its error is set before done is closed.
@@ -216,7 +219,7 @@ func (l *Log) time() time.Time {
 func (l *Log) start() {
 	if !l.writing && len(l.waiting) > 0 {
 		l.writing = true
-		go l.write()
+		l.running.Go(l.write)
 	}
 }
 
@@ -336,6 +339,8 @@ func (l *Log) put(at time.Time, notes []Note) (rest []Note, olderThan time.Time,
 // prune removes the oldest days if they are older than [Keep] at a time. A failure only delays
 // that.
 func (l *Log) prune(at time.Time) {
+	l.pruning.Lock()
+	defer l.pruning.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var old []string

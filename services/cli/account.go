@@ -423,7 +423,8 @@ func (a *app) localStack() (*stack, error) {
 			return s, err
 		}
 		if dir == filepath.Dir(dir) {
-			return nil, errors.New("no .local/stack.json in this folder or a parent; start the stack with `make run`")
+			return nil, errors.New("no .local/stack.json in this folder or a parent: run this in the folder in which `make run` runs, " +
+				"or with the LINKREEL_DATA_DIR that the stack was started with")
 		}
 		dir = filepath.Dir(dir)
 	}

@@ -17,6 +17,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -111,10 +112,14 @@ func (o *importer) run(ctx context.Context, file string) error {
 		out, err := o.chunk(ctx, chunk, rows, seen)
 		if err != nil {
 			bar.end()
-			if o.log != nil && o.log.f != nil {
-				o.note("Stopped after %d links. Run the same command to resume.", n.made+n.before)
+			if o.log != nil && o.log.f != nil && !errors.Is(err, errChanged) {
+				o.note("Stopped after %s. Run the same command to resume.", count(n.made+n.before, "link"))
 			}
 			return err
+		}
+		if old && chunk == 0 { // now that the file is known to be the same
+			bar.clear()
+			o.note("Resuming after %d finished rows (%s)", o.log.rows(), o.log.f.Name())
 		}
 		for _, r := range out {
 			n.add(r, old)
@@ -150,7 +155,11 @@ func (o *importer) tell(r outcome, bar *bar) error {
 	if r.made() {
 		o.miss(r)
 	} else if bar.clear(); !o.json {
-		fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
+		row := ""
+		if r.URL != "" {
+			row = " " + strconv.Quote(clean(short(r.URL)))
+		}
+		fmt.Fprintf(o.env.Err, "line %d: %s: %s%s\n", r.Line, clean(r.Code), clean(r.Message), row)
 	}
 	if o.json {
 		return o.print(r, nil)
@@ -162,19 +171,27 @@ func (o *importer) tell(r outcome, bar *bar) error {
 func (o *importer) sum(n rowCounts) error {
 	switch {
 	case o.dryRun:
-		o.note("would create %d links, %d rows failed", n.made, n.failed)
+		o.note("would create %s, %s failed", count(n.made, "link"), count(n.failed, "row"))
 	case n.before > 0:
-		o.note("created %d links, %d rows failed; an earlier run had created %d links", n.made, n.failed, n.before)
+		o.note("created %s, %s failed; an earlier run had created %s", count(n.made, "link"), count(n.failed, "row"), count(n.before, "link"))
 	default:
-		o.note("created %d links, %d rows failed", n.made, n.failed)
+		o.note("created %s, %s failed", count(n.made, "link"), count(n.failed, "row"))
 	}
 	for _, what := range slices.Sorted(maps.Keys(o.lost)) {
-		o.note("not kept: %s (%d links)", clean(what), o.lost[what])
+		o.note("not kept: %s (%s)", clean(what), count(o.lost[what], "link"))
 	}
 	if n.failed > 0 {
 		return &partly{n.failed, n.made + n.before + n.failed}
 	}
 	return nil
+}
+
+// count returns a number with its noun, such as "1 row" or "2 rows".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprint(n, " ", noun, "s")
 }
 
 // knowDomains finds the account's host names, so that links keep their hosts. If the key may not
@@ -227,13 +244,17 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
+// errChanged says that finished rows of the file are no longer what they were.
+var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " +
+	"--restart imports every row again, and creates links without a slug twice")
+
 // chunk returns the outcomes of rows, from the journal or from the service.
 func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen map[string]int) ([]outcome, error) {
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
 			if old.Sum != sum { // the rows have changed: resuming would skip some and create some twice
-				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; use --restart to start again", rows[0].Line)
+				return nil, errChanged
 			}
 			return old.Rows, nil
 		}
@@ -422,9 +443,6 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	if err := j.load(o.address()); err != nil {
 		_ = f.Close() // the first error is the one to report
 		return nil, fmt.Errorf("journal %s: %w", name, err)
-	}
-	if rows := j.rows(); rows > 0 {
-		o.note("Resuming after %d finished rows (%s)", rows, name)
 	}
 	return j, nil
 }

@@ -131,6 +131,10 @@ func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 	}
 	if !errors.Is(err, flag.ErrHelp) && !errors.Is(err, errStopped) {
 		fmt.Fprintln(env.Err, "linkreel:", explain(err))
+		var documented *documentedError
+		if errors.As(err, &documented) {
+			fmt.Fprintln(env.Err, "See", clean(documented.page))
+		}
 	}
 	return exitCode(ctx, err)
 }
@@ -176,8 +180,23 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	if err != nil {
 		return unknownFlag(err, c, fs)
 	}
-	return do(ctx, words)
+	err = do(ctx, words)
+	var refused *client.APIError
+	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // an operator's address has no docs
+		if page := refused.DocURL; strings.HasPrefix(page, "/") {
+			return &documentedError{err, a.address() + page}
+		}
+	}
+	return err
 }
+
+// documentedError is an error of the API with the address of the page that says what to do.
+type documentedError struct {
+	error
+	page string
+}
+
+func (e *documentedError) Unwrap() error { return e.error }
 
 func isHelp(word string) bool { return word == "help" || word == "-h" || word == "--help" }
 

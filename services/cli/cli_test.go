@@ -135,7 +135,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "PUT /session":
 		f.session(w, r, body)
 	case strings.HasPrefix(name, "DELETE /api/v1/links/"):
-		if strings.HasSuffix(name, "/gone") {
+		if strings.HasSuffix(name, "/lnk_gone") {
 			f.refuse(w, 404, "LINK_NOT_FOUND")
 			return
 		}
@@ -317,8 +317,8 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		{"too many words", t.Context(), "links list x", ExitUsage},
 		{"bad key", t.Context(), "account --key bad", ExitAuth},
 		{"not there", t.Context(), "links get x", ExitNotFound},
-		{"one of two not there", t.Context(), "links delete a gone", ExitPartly},
-		{"one not there", t.Context(), "links delete gone", ExitNotFound},
+		{"one of two not there", t.Context(), "links delete lnk_a lnk_gone", ExitPartly},
+		{"one not there", t.Context(), "links delete lnk_gone", ExitNotFound},
 		{"stopped", stopped, "links list", ExitInterrupted},
 		{"two protections", t.Context(), "videos upload --password x --expires 7d f.mp4", ExitUsage},
 		{"no file", t.Context(), "links bulk /does/not/exist.csv", ExitFailed},
@@ -438,7 +438,7 @@ func TestBulkTwiceCreatesNothingTwice(t *testing.T) {
 	path := file(t, "links.csv", manyRows(250)+"https://example.com/x,S0,taken? no\nhttps://example.com/y,s1,taken\n")
 	f.slugs["s7"] = true
 	got := run(t.Context(), "", "links", "bulk", path)
-	if got.code != ExitPartly || len(f.links) != 250 || !strings.Contains(got.err, "line 9: SLUG_TAKEN") || !strings.Contains(got.err, "line 253: SLUG_TAKEN") || !strings.Contains(got.err, "created 250 links, 2 rows failed") {
+	if got.code != ExitPartly || len(f.links) != 250 || !strings.Contains(got.err, "line 9: SLUG_TAKEN: taken \"https://example.com/7\"\n") || !strings.Contains(got.err, "line 253: SLUG_TAKEN") || !strings.Contains(got.err, "created 250 links, 2 rows failed") {
 		t.Errorf("%d links, %+v", len(f.links), got)
 	}
 	again := run(t.Context(), "", "links", "import", path)
@@ -498,7 +498,9 @@ func TestBulkNoticesAChangedFileAndAnotherDeployment(t *testing.T) {
 	if err := os.WriteFile(path, []byte(manyRows(11)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t.Context(), "", "links", "bulk", path); got.code != ExitFailed || !strings.Contains(got.err, "changed") {
+	const changed = "linkreel: the file has changed since an earlier run: import new and corrected rows from a separate file. " +
+		"--restart imports every row again, and creates links without a slug twice\n"
+	if got := run(t.Context(), "", "links", "bulk", path); got.code != ExitFailed || got.err != changed {
 		t.Errorf("%+v", got)
 	}
 	if got := run(t.Context(), "", "links", "bulk", path, "--base-url", "http://127.0.0.1:1", "--key", "k"); got.code != ExitFailed || !strings.Contains(got.err, "belongs to") {
@@ -560,9 +562,9 @@ func TestBulkReadsHostileFiles(t *testing.T) {
 		content, want string
 		links, code   int
 	}{
-		"utf16.csv":    {wide, "created 1 links, 0 rows failed", 1, 0},
-		"latin1.csv":   {"url,title\nhttps://example.com/a,Gr\xfc\xdfe\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: not valid UTF-8; save the file as UTF-8 https://example.com/a\n", 1, ExitPartly},
-		"quote.csv":    {"url,title\nhttps://example.com/a,a\nhttps://example.com/b,\"b\nhttps://example.com/c,c\n", "line 3: INVALID_ROW: a quotation mark is missing, so lines 3 to 4 were read as one row \n", 1, ExitPartly},
+		"utf16.csv":    {wide, "created 1 link, 0 rows failed", 1, 0},
+		"latin1.csv":   {"url,title\nhttps://example.com/a,Gr\xfc\xdfe\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: not valid UTF-8; save the file as UTF-8 \"https://example.com/a\"\n", 1, ExitPartly},
+		"quote.csv":    {"url,title\nhttps://example.com/a,a\nhttps://example.com/b,\"b\nhttps://example.com/c,c\n", "line 3: INVALID_ROW: a quotation mark is missing, so lines 3 to 4 were read as one row\n", 1, ExitPartly},
 		"cell.csv":     {"url,title\nhttps://example.com/a," + strings.Repeat("x", 10<<20) + "\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: the row is longer than 1 MiB", 1, ExitPartly},
 		"line.jsonl":   {`{"url":"` + strings.Repeat("x", 10<<20) + "\"}\n" + `{"url":"https://example.com/b"}`, "line 1: INVALID_ROW: the line is longer than 1 MiB", 1, ExitPartly},
 		"columns.csv":  {many + "url\n" + strings.Repeat(",", 10_000) + "https://example.com/a\n", "not kept: the columns column, column, ", 1, 0},
@@ -593,7 +595,7 @@ func TestBulkDryRunSendsNothing(t *testing.T) {
 	if got.code != ExitPartly || len(f.requests) != 0 {
 		t.Errorf("%d requests, %+v", len(f.requests), got)
 	}
-	for _, want := range []string{"line 3: VALIDATION_ERROR", "line 4: SLUG_TAKEN: line 2", "line 5: VALIDATION_ERROR", "line 6: VALIDATION_ERROR", "would create 1 links, 4 rows failed"} {
+	for _, want := range []string{"line 3: VALIDATION_ERROR", "line 4: SLUG_TAKEN: line 2", "line 5: VALIDATION_ERROR", "line 6: VALIDATION_ERROR", "would create 1 link, 4 rows failed"} {
 		if !strings.Contains(got.err, want) {
 			t.Errorf("no %q in\n%s", want, got.err)
 		}
@@ -776,5 +778,25 @@ func TestAnUploadTellsEachStepOnce(t *testing.T) {
 	}
 	if got, want := errs.String(), "clip.mp4: uploading 6.8 MB\nclip.mp4: processing\nclip.mp4: ready\n"; got != want {
 		t.Errorf("it prints %q, want %q", got, want)
+	}
+}
+
+// Anywhere else than beside the stack's files, the error says where to go.
+func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var errs bytes.Buffer
+	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
+	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+}
+
+func TestBulkOfOneBadRowCountsOne(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	f.slugs["taken"] = true
+	path := file(t, "links.csv", "url,slug\nhttps://example.com/a,a\nhttps://example.com/b,taken\n")
+	if got := run(t.Context(), "", "links", "import", path); !strings.Contains(got.err, "created 1 link, 1 row failed\n") {
+		t.Errorf("%+v", got)
 	}
 }

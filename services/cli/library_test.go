@@ -191,7 +191,7 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != 1 || string(sent.URLs[0]) != tt.item || got.code != 0 {
 				t.Errorf("sent %s\nwant %s\n%+v", body, tt.item, got)
 			}
-			if !strings.Contains(got.err, "not kept: ") || !strings.Contains(got.err, tt.notKept) || !strings.Contains(got.err, "importedClicks, which this deployment does not accept (1 links)") {
+			if !strings.Contains(got.err, "not kept: ") || !strings.Contains(got.err, tt.notKept) || !strings.Contains(got.err, "importedClicks, which this deployment does not accept (1 link)") {
 				t.Errorf("does not name %q: %s", tt.notKept, got.err)
 			}
 		})
@@ -311,5 +311,63 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 	delete(s.answers, "PATCH /api/v1/domains/dom_1")
 	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 as they were, 1 failed") {
 		t.Errorf("a refused page: %+v, wrote %q", got, s.writes())
+	}
+}
+
+// `links create` prints an address, so the other commands take it.
+func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
+	t.Parallel()
+	const (
+		both  = `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"Sale","shortUrl":"https://go.example.com/Sale"},{"_id":"lnk_2","id":"lnk_2","slug":"sale","shortUrl":"https://other.example/sale"}]}`
+		one   = `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"Sale","shortUrl":"https://go.example.com/Sale"}]}`
+		none  = `{"data":[]}`
+		ok2   = `{"results":[{"status":200},{"status":200}]}`
+		list  = "GET /api/v1/links"
+		found = "GET /api/v1/links?limit=100&slug=sale"
+	)
+	for _, tt := range []struct {
+		args    string
+		answers map[string]string
+		asked   []string
+		code    int
+		err     string
+	}{
+		{"links get https://other.example/sale", map[string]string{list: both, list + "/lnk_2": `{}`}, []string{found, list + "/lnk_2"}, 0, ""},
+		{"links stats sale", map[string]string{list: one, list + "/lnk_1/stats": `{}`}, []string{found, list + "/lnk_1/stats"}, 0, ""},
+		{"links explain sale", map[string]string{list: one, list + "/lnk_1/explain": `{}`}, []string{found, list + "/lnk_1/explain"}, 0, ""},
+		{"links update go.example.com/sale --title T", map[string]string{list: both, "PATCH /api/v1/links/lnk_1": `{}`}, []string{found, `PATCH /api/v1/links/lnk_1 {"title":"T"}`}, 0, ""},
+		{"links delete sale", map[string]string{list: one, "DELETE /api/v1/links/lnk_1": ""}, []string{found, "DELETE /api/v1/links/lnk_1"}, 0, "deleted lnk_1"},
+		{"links delete sale lnk_1 lnk_2", map[string]string{list: one, "POST /api/v1/links/bulk-delete": ok2},
+			[]string{found, `POST /api/v1/links/bulk-delete {"ids":["lnk_1","lnk_2"]}`}, 0, "deleted lnk_1\ndeleted lnk_2"},
+		{"links change sale lnk_2 --add-tag a", map[string]string{list: one, "PATCH /api/v1/links/bulk": ok2},
+			[]string{found, `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"addTags":["a"]}}`}, 0, "changed lnk_1"},
+		{"links delete lnk_2 sale", map[string]string{list: none}, []string{found}, ExitNotFound, "sale: No link has this short address or slug; `linkreel links list --search` finds links. (LINK_NOT_FOUND)"},
+		{"links delete lnk_2 sale", map[string]string{list: both}, []string{found}, ExitUsage, "sale: several domains have a link with this slug"},
+	} {
+		s := &scripted{answers: tt.answers}
+		got := s.run(t, "", strings.Fields(tt.args)...)
+		if got.code != tt.code || !slices.Equal(s.asked, tt.asked) || !strings.Contains(got.err, tt.err) {
+			t.Errorf("%s: asked %q, %+v", tt.args, s.asked, got)
+		}
+	}
+}
+
+// An error of the API ends with the page about it, for people only.
+func TestErrorsNameTheirPage(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"code":"LINK_NOT_FOUND","message":"no","docUrl":"/docs/errors#link_not_found"}}`)
+	}))
+	t.Cleanup(srv.Close)
+	for flags, page := range map[string]string{"": "See " + srv.URL + "/docs/errors#link_not_found\n", "--quiet": "", "--json": ""} {
+		var errs bytes.Buffer
+		args := append([]string{"links", "get", "lnk_1"}, strings.Fields(flags)...)
+		code := Run(t.Context(), args, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(name string) string {
+			return map[string]string{"LINKREEL_BASE_URL": srv.URL + "/", "LINKREEL_API_KEY": "good"}[name]
+		}})
+		if want := "linkreel: no (LINK_NOT_FOUND)\n" + page; code != ExitNotFound || errs.String() != want {
+			t.Errorf("%s: exit code %d, %q, want %q", flags, code, errs.String(), want)
+		}
 	}
 }

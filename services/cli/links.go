@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func linksList(a *app, fs *flag.FlagSet) action {
 }
 
 func linksGet(a *app, _ *flag.FlagSet) action {
-	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+	return a.asksLink(func(ctx context.Context, c *client.Client, id string) error {
 		l, err := c.GetLink(ctx, id)
 		return a.answer(l, err, func(w io.Writer) {
 			facts(w, append([]string{
@@ -118,10 +119,7 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	archivedField(fs, &in.Archived)
 	a.expiresField(fs, &in.ExpiresAt)
 	complete := a.routingFields(fs, &in)
-	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
-		if err := complete(); err != nil {
-			return err
-		}
+	return a.asksLink(func(ctx context.Context, c *client.Client, id string) error {
 		done, err := c.UpdateLink(ctx, id, in)
 		if err != nil {
 			return err
@@ -130,18 +128,22 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 			a.noteEnd(ctx, c, id)
 		}
 		return a.print(map[string]any{"success": true, "id": id, "slug": done.Slug}, func(io.Writer) { a.note("updated %s", clean(done.Slug)) })
-	})
+	}, complete)
 }
 
 // linksDelete sends one request for each hundred links. For a single link, and on plans
 // without bulk requests, it deletes one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
-	return func(ctx context.Context, ids []string) error {
+	return func(ctx context.Context, names []string) error {
+		ids, err := a.linkIDs(ctx, names)
+		if err != nil {
+			return err
+		}
 		if len(ids) < 2 {
 			return single(ctx, ids)
 		}
-		err := a.many(ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
+		err = a.many(ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.DeleteLinks(ctx, ids)
 		})
 		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
@@ -158,8 +160,8 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	texts(fs, "remove-tag", "`tag` to remove; may be repeated", &set.RemoveTags)
 	archivedField(fs, &set.Archived)
 	a.expiresField(fs, &set.ExpiresAt)
-	return func(ctx context.Context, ids []string) error {
-		if len(ids) == 0 {
+	return func(ctx context.Context, names []string) error {
+		if len(names) == 0 {
 			return usagef("give at least one ID")
 		}
 		if set.Tags.IsZero() && set.Archived.IsZero() && set.ExpiresAt.IsZero() && len(set.AddTags)+len(set.RemoveTags) == 0 {
@@ -168,10 +170,56 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 		if !set.Tags.IsZero() && len(set.AddTags)+len(set.RemoveTags) > 0 {
 			return usagef("--tag replaces all tags; use it without --add-tag and --remove-tag")
 		}
+		ids, err := a.linkIDs(ctx, names)
+		if err != nil {
+			return err
+		}
 		return a.many(ids, "changed", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.UpdateLinks(ctx, ids, set)
 		})
 	}
+}
+
+// asksLink is asks for a command whose argument is a link: its id, short address or slug. do gets
+// the id.
+func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string) error, must ...func() error) action {
+	return a.asks("ID", func(ctx context.Context, c *client.Client, name string) error {
+		id, err := linkID(ctx, c, name, searchLinks)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, id)
+	}, must...)
+}
+
+const searchLinks = "`linkreel links list --search` finds links."
+
+// linkIDs finds the ids of links that are given by ids, short addresses or slugs, each link once. If
+// one cannot be found, it fails, so that nothing has been changed yet.
+func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	c, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, 0, len(names))
+	for _, name := range names {
+		id, err := linkID(ctx, c, name, searchLinks)
+		if err != nil {
+			var refused *client.APIError
+			if errors.As(err, &refused) {
+				refused.Message = name + ": " + refused.Message
+				return nil, err
+			}
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // many makes one bulk call for each hundred ids and prints those that failed.
@@ -272,7 +320,7 @@ func takenDown(t *client.TakenDown) string {
 func linksStats(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "first `day`, such as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
-	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+	return a.asksLink(func(ctx context.Context, c *client.Client, id string) error {
 		s, err := c.GetLinkStats(ctx, id, client.GetLinkStatsQuery{From: *from, To: *to})
 		return a.answer(s, err, func(w io.Writer) {
 			most := int64(1)

@@ -37,8 +37,13 @@ func (t *tools) writeLinks(s *mcp.Server) {
 		t.deleteLink)
 }
 
-// linkID finds the id of a link that is given by its id, its short address, or its slug.
 func (t *tools) linkID(ctx context.Context, name string) (string, error) {
+	return linkID(ctx, t.client, name, "find_links searches.")
+}
+
+// linkID finds the id of a link that is given by its id, its short address, or its slug. hint says how
+// to search, for the error when there is no such link.
+func linkID(ctx context.Context, c *client.Client, name, hint string) (string, error) {
 	if strings.HasPrefix(name, "lnk_") {
 		return name, nil
 	}
@@ -56,7 +61,7 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	if slug == "" {
 		return "", usagef("id must be the id of a link (lnk_…), its short address or its slug")
 	}
-	all, err := client.All(t.client.Links(ctx, client.ListLinksQuery{Slug: slug}))
+	all, err := client.All(c.Links(ctx, client.ListLinksQuery{Slug: slug}))
 	if err != nil {
 		return "", err
 	}
@@ -65,7 +70,7 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	})
 	switch len(all) {
 	case 0:
-		return "", &client.APIError{Status: 404, Code: "LINK_NOT_FOUND", Message: "No link has this short address or slug; find_links searches."}
+		return "", &client.APIError{Status: 404, Code: "LINK_NOT_FOUND", Message: "No link has this short address or slug; " + hint}
 	case 1:
 		return all[0].ID, nil
 	}

@@ -162,7 +162,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 		v.Percent = &n
 		return err
 	})
-	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+	return a.asksLink(func(ctx context.Context, c *client.Client, id string) error {
 		e, err := c.ExplainLink(ctx, id, v)
 		return a.answer(e, err, func(w io.Writer) {
 			facts(w, "status", strconv.Itoa(e.Status), "leads to", text(e.Location), "rule", text(e.Rule), "why", e.Why)

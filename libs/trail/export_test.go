@@ -1,0 +1,4 @@
+package trail
+
+// Settle returns when the log neither writes nor removes anything.
+func (l *Log) Settle() { l.running.Wait() }
