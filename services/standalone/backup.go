@@ -17,7 +17,6 @@ import (
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"filippo.io/age"
-	"github.com/caarlos0/env/v11"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -73,8 +72,8 @@ type BackupOptions struct {
 // stack runs on it or not, or what a running localcloud has, into a new backup.
 func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	var cfg Config
-	if err := env.Parse(&cfg); err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	if err := readSettings(&cfg); err != nil {
+		return err
 	}
 	if cfg.BackupDays < 0 {
 		return fmt.Errorf("LINKREEL_BACKUP_DAYS is %d; use a number of days, or 0 to keep all backups", cfg.BackupDays)
@@ -195,8 +194,8 @@ type RestoreOptions struct {
 // left as it is, and half a restore begins again, so a pod may repeat the command.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
-	if err := env.Parse(&cfg); err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	if err := readSettings(&cfg); err != nil {
+		return err
 	}
 	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out}
 	to := r.stack

@@ -63,7 +63,10 @@ const (
 func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 	var cfg Config
 	var to moveTarget
-	if err := errors.Join(env.Parse(&cfg), env.Parse(&to)); err != nil {
+	if err := readSettings(&cfg); err != nil {
+		return err
+	}
+	if err := env.Parse(&to); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	s, done, err := running(ctx, cfg)

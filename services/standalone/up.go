@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 
 	"github.com/caarlos0/env/v11"
@@ -42,12 +43,27 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 	}
 }
 
+// readSettings reads cfg from the environment. An error names the variable.
+func readSettings(cfg *Config) error {
+	err := env.Parse(cfg)
+	var wrong env.ParseError // names the field
+	if errors.As(err, &wrong) {
+		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
+			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), wrong.Err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	return nil
+}
+
 // Up is `linkreel up`: it installs missing programs, starts a stack, prints how to use it,
 // and runs until ctx ends.
 func Up(ctx context.Context, out io.Writer) error {
 	var cfg Config
-	if err := env.Parse(&cfg); err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	if err := readSettings(&cfg); err != nil {
+		return err
 	}
 	if err := tools.Ensure(ctx, out, "redis", "ffmpeg"); err != nil {
 		return err

@@ -207,6 +207,18 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 // with the programs.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
+	programs := map[string]string{}
+	for _, p := range all {
+		if code := p.code("ts"); code != "" {
+			programs[p.name+".ts"] = code
+		}
+	}
+	return compiled(t, programs)
+}
+
+// compiled compiles TypeScript programs by file name, strictly. It returns the folder with them.
+func compiled(t *testing.T, programs map[string]string) string {
+	t.Helper()
 	compiler := nodeTool(t, "tsc")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "package.json"), `{"type": "module"}`)
@@ -222,11 +234,9 @@ func typescriptPages(t *testing.T, all []page) string {
 		}
 	}
 	arguments := []string{"--strict", "--target", "es2022", "--module", "nodenext", "--types", "node", "--skipLibCheck"}
-	for _, p := range all {
-		if code := p.code("ts"); code != "" {
-			arguments = append(arguments, p.name+".ts")
-			write(t, filepath.Join(dir, p.name+".ts"), code)
-		}
+	for name, code := range programs {
+		arguments = append(arguments, name)
+		write(t, filepath.Join(dir, name), code)
 	}
 	run(t, dir, exec.CommandContext(t.Context(), compiler, arguments...))
 	return dir

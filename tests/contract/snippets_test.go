@@ -127,6 +127,20 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
+// The first program of the TypeScript client runs as JavaScript, and compiles as TypeScript.
+func TestTheFirstProgramIsTypeScript(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../libs/clients/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := regexp.MustCompile("(?s)```ts\n(.*?)```").FindSubmatch(doc)
+	if first == nil {
+		t.Fatal("there is no program")
+	}
+	compiled(t, map[string]string{"first.ts": string(first[1])})
+}
+
 // The examples of the clients run unchanged, except for address, key and port: each of Go's as
 // a program, those of the others as one.
 func TestSnippetsOfTheClientsRun(t *testing.T) {

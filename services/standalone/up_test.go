@@ -1,0 +1,14 @@
+package standalone
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestAWrongSettingIsNamed(t *testing.T) {
+	t.Setenv("LINKREEL_PORT_BASE", "abc")
+	if err := Up(t.Context(), io.Discard); err == nil || !strings.HasPrefix(err.Error(), "configuration: LINKREEL_PORT_BASE: ") {
+		t.Errorf("error %v", err)
+	}
+}
