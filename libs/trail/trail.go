@@ -262,10 +262,10 @@ func (l *Log) write() {
 		l.mu.Lock()
 		r := l.next
 		l.next = newRound()
-		batch, at := l.waiting, l.now().UTC()
+		batch := l.waiting
 		l.waiting = map[string]Note{}
 		l.mu.Unlock()
-		rest, olderThan, err := l.put(at, slices.Collect(maps.Values(batch)))
+		rest, olderThan, err := l.put(slices.Collect(maps.Values(batch)))
 		l.mu.Lock()
 		for _, n := range rest {
 			delete(batch, n.thing())
@@ -302,9 +302,10 @@ func (l *Log) remember(written map[string]Note) {
 	}
 }
 
-// put writes notes into new files, whose names have the time at. rest are those that it could
+// put writes notes into new files. A file's name has the time of its newest note, which is the
+// database's: with a wrong clock of this process, a later [Read] could miss the file. rest are those that it could
 // not write. If olderThan is set, it is time to remove days that are older than [Keep] then.
-func (l *Log) put(at time.Time, notes []Note) (rest []Note, olderThan time.Time, err error) {
+func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attempt)
 	defer cancel()
 	if l.of == "" && l.installation != nil {
@@ -324,7 +325,7 @@ func (l *Log) put(at time.Time, notes []Note) (rest []Note, olderThan time.Time,
 			}
 			text.Write(append(line, '\n'))
 		}
-		clean, err := l.store.Create(ctx, at, text.Bytes())
+		clean, err := l.store.Create(ctx, notes[n-1].At.UTC(), text.Bytes())
 		if err != nil {
 			return notes, olderThan, err
 		}

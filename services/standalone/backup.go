@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -446,7 +447,45 @@ func (r *restoring) copyTrail(to string) error {
 	if one, err := sameFile(to, r.audit); one || err != nil {
 		return err
 	}
-	return os.CopyFS(to, os.DirFS(r.audit))
+	// A file that is there was copied before, by a restore that was killed, or comes from the same
+	// trail: each name is used once.
+	return filepath.WalkDir(r.audit, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(r.audit, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o700)
+		}
+		if _, err := os.Stat(target); err == nil || !d.Type().IsRegular() {
+			return nil
+		}
+		return copyNote(path, target)
+	})
+}
+
+// copyNote copies a file so that the target is whole or absent.
+func copyNote(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the error is the useful one
+	}
+	return err
 }
 
 // sameFile reports whether two paths lead to one file. The first need not exist.

@@ -190,6 +190,11 @@ func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"
 func (m mover) run(ctx context.Context) error {
 	err := m.Begin(ctx)
 	if errors.Is(err, move.ErrFinished) {
+		// Without the file, this Linkreel has taken changes since an abort, and the target lacks them.
+		if _, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)); err != nil {
+			return errors.New("this move was finished and then ended with --abort: what has changed here since then is not in the target. " +
+				"Move to a new database and a new bucket")
+		}
 		m.say("This move is finished. %s", m.next())
 		return nil
 	}
@@ -198,7 +203,7 @@ func (m mover) run(ctx context.Context) error {
 	}
 	// An earlier attempt may have stopped writers already.
 	stopped := func() (os.FileInfo, error) { return os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)) }
-	since, err := stopped()
+	_, err = stopped()
 	for i := 0; err != nil && i < mostPasses; i++ {
 		c, err := m.pass(ctx, "while Linkreel takes changes")
 		if err != nil {
@@ -212,7 +217,8 @@ func (m mover) run(ctx context.Context) error {
 	if err := setReadOnly(ctx, m.s, true); err != nil {
 		return err
 	}
-	if since, err = stopped(); err != nil {
+	since, err := stopped()
+	if err != nil {
 		return err
 	}
 	m.say("Writers wait since %s. Links redirect and videos play.", since.ModTime().Format(time.TimeOnly))

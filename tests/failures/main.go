@@ -114,12 +114,13 @@ func main() {
 	}
 	if len(names) == 0 {
 		fmt.Fprintln(os.Stderr, "name one or more of:", strings.Join(slices.Sorted(maps.Keys(failures)), ", "))
+		stop()
 		os.Exit(2)
 	}
 	for _, name := range names {
 		if err := play(ctx, *dir, name, *broken, *after); err != nil {
-			fmt.Fprintf(os.Stderr, "failures: %s: %v\n", name, err)
 			stop()
+			fmt.Fprintf(os.Stderr, "failures: %s: %v\n", name, err)
 			os.Exit(1)
 		}
 	}

@@ -42,7 +42,6 @@ type stack struct {
 	proxies    map[string]*proxy
 	prometheus string
 	key        string
-	webhook    string // address of the receiver
 	counts     counts
 	firing     map[string]bool
 }
