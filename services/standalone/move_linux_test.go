@@ -482,4 +482,10 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 		}
 	}
 	t.Logf("reads took %v", time.Since(began))
+	if err := Move(t.Context(), &said, MoveOptions{Abort: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "a new database") {
+		t.Errorf("a move to where a finished move was aborted = %v", err)
+	}
 }
