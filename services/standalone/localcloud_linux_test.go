@@ -1,6 +1,7 @@
 package standalone
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -188,18 +189,15 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 }
 
 // restoreEnv makes this test binary restore the backups in a folder into the volumes of a
-// localcloud: FOLDER DATA OBJECTS.
+// localcloud: FOLDER DATA OBJECTS. TestAKilledRestoreBeginsAgain kills that process.
 const restoreEnv = "LINKREEL_TEST_RESTORE"
 
-// TestRestoreAsAProcess is the process that TestAKilledRestoreBeginsAgain kills.
-func TestRestoreAsAProcess(t *testing.T) {
-	at := strings.Fields(os.Getenv(restoreEnv))
-	if len(at) != 3 {
-		t.Skip("only as a process of its own")
+func restoreAndExit(at []string) {
+	if err := Restore(context.Background(), os.Stdout, RestoreOptions{Dir: at[0], Localcloud: at[1], ObjectsDir: at[2]}); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
 	}
-	if err := Restore(t.Context(), os.Stdout, RestoreOptions{Dir: at[0], Localcloud: at[1], ObjectsDir: at[2]}); err != nil {
-		t.Fatal(err)
-	}
+	os.Exit(0)
 }
 
 // TestAKilledRestoreBeginsAgain kills a restore after more and more of its files, as a node that
@@ -248,7 +246,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	to := localcloudDir{t.TempDir(), t.TempDir()}
 	kills := 0
 	for files := 0; files < objects; files += 50 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRestoreAsAProcess$")
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), restoreEnv+"="+dir+" "+to.data+" "+to.objects)
 		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // so that the files of this attempt can be counted
 			t.Fatal(err)

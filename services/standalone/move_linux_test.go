@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	if at := os.Getenv(killedMove); at != "" {
 		moveAndDie(at)
 	}
+	if at := strings.Fields(os.Getenv(restoreEnv)); len(at) == 3 {
+		restoreAndExit(at)
+	}
 	os.Exit(m.Run())
 }
 
