@@ -464,28 +464,12 @@ func (r *restoring) copyTrail(to string) error {
 		if _, err := os.Stat(target); err == nil || !d.Type().IsRegular() {
 			return nil
 		}
-		return copyNote(path, target)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return writeFile(target, text)
 	})
-}
-
-// copyNote copies a file so that the target is whole or absent.
-func copyNote(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(to), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), to)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the error is the useful one
-	}
-	return err
 }
 
 // sameFile reports whether two paths lead to one file. The first need not exist.

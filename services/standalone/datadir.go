@@ -103,18 +103,23 @@ func readSecrets(path string) (*secrets, error) {
 
 func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join(secretsFile), s) }
 
-// writeJSON writes a temporary file and renames it, so that a reader sees either the whole
-// old file or the whole new one.
+// writeJSON writes a value as [writeFile] does.
 func writeJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
 	}
+	return writeFile(path, append(text, '\n'))
+}
+
+// writeFile writes a temporary file and renames it, so that a reader sees either the whole
+// old file or the whole new one.
+func writeFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)

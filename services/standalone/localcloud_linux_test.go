@@ -298,3 +298,28 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestATrailIsCopiedAgainAfterAKill checks that a restore finishes the copy of an earlier one.
+func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "audit")
+	for _, dir := range []string{from, to} {
+		if err := os.MkdirAll(filepath.Join(dir, "2026-03-01"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{filepath.Join(from, "2026-03-01/1.jsonl"), filepath.Join(from, "2026-03-01/2.jsonl"), filepath.Join(to, "2026-03-01/1.jsonl")} {
+		if err := os.WriteFile(path, []byte("a note"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := restoring{audit: from, applied: 1}
+	for range 2 {
+		if err := r.copyTrail(to); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(filepath.Join(to, "2026-03-01/2.jsonl")); err != nil || string(text) != "a note" {
+			t.Fatalf("the second note = %q, %v", text, err)
+		}
+	}
+}
