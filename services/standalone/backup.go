@@ -449,22 +449,19 @@ func (r *restoring) copyTrail(to string) error {
 	}
 	// A file that is there was copied before, by a restore that was killed, or comes from the same
 	// trail: each name is used once.
-	return filepath.WalkDir(r.audit, func(path string, d fs.DirEntry, err error) error {
+	from := os.DirFS(r.audit)
+	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(r.audit, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
+		target := filepath.Join(to, filepath.FromSlash(name))
 		if d.IsDir() {
 			return os.MkdirAll(target, 0o700)
 		}
 		if _, err := os.Stat(target); err == nil || !d.Type().IsRegular() {
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(from, name)
 		if err != nil {
 			return err
 		}
