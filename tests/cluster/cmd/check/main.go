@@ -11,6 +11,10 @@
 //	              to stop, then proves that nobody was signed out and no form was lost
 //	check writes  makes many links, and more until it is told to stop, then proves that
 //	              search finds all of them and that each is one event
+//	check keep    makes records that a backup must bring back, and links until it is told
+//	              to stop, and prints them
+//	check kept    proves after a restore that those of before the backup are back, and
+//	              that what has ended since does not work again
 //	check videos  uploads some videos and waits until every one is ready
 //	check stack   makes an account with a key for each plan and prints a stack.json,
 //	              by which the end-to-end stories run against this deployment
@@ -43,7 +47,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack or reach")
+		return errors.New("want smoke, load, setup, ledger, people, writes, keep, kept, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -62,6 +66,12 @@ func run(ctx context.Context, args []string) error {
 	case "writes":
 		before := flags.Int("before", 10000, "links to make before the test reports that it has started")
 		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
+	case "keep":
+		return parsed(flags, args, func() error { return keep(ctx, t) })
+	case "kept":
+		from := flags.String("records", "", "`FILE` with the output of check keep")
+		before := flags.String("before", "", "when the backup began, as 2026-03-01T12:00:00.5Z")
+		return parsed(flags, args, func() error { return kept(ctx, t, *from, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")
 		renditions := flags.Int("renditions", 1, "renditions that each video must get")
