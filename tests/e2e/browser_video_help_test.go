@@ -231,7 +231,7 @@ func (v *viewer) until(what, js string) {
 			v.t.Fatalf("the condition failed in the page: %v", err)
 		}
 		if time.Now().After(deadline) {
-			v.t.Fatalf("after %s, still waiting for: %s; the player: %s; errors in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
+			v.t.Fatalf("after %s, still waiting for %s; the player: %s; errors in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
 		}
 	}
 }
