@@ -43,7 +43,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack or reach")
+		return errors.New("no command given; use smoke, load, setup, ledger, people, writes, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -60,18 +60,18 @@ func run(ctx context.Context, args []string) error {
 		count := flags.Int("count", 4, "people")
 		return parsed(flags, args, func() error { return people(ctx, t, *count) })
 	case "writes":
-		before := flags.Int("before", 10000, "links to make before the test reports that it has started")
+		before := flags.Int("before", 10000, "links to create before the test reports that it has started")
 		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")
-		renditions := flags.Int("renditions", 1, "renditions that each video must get")
+		renditions := flags.Int("renditions", 1, "number of renditions that each video must have")
 		file := flags.String("file", "", "file to upload instead of the built-in clip of two seconds")
 		return parsed(flags, args, func() error {
 			film := clip
 			if *file != "" {
 				var err error
 				if film, err = os.ReadFile(*file); err != nil {
-					return fmt.Errorf("read film: %w", err)
+					return fmt.Errorf("cannot read the video file: %w", err)
 				}
 			}
 			return manyVideos(ctx, t, *count, *renditions, film)
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 		callers := flags.Int("callers", 4, "concurrent callers, each with up to 20 calls a second")
 		return parsed(flags, args, func() error { return ledger(ctx, t, *callers) })
 	case "reach":
-		after := flags.Duration("after", 0, "how long to wait first, so that network policies apply to this pod")
+		after := flags.Duration("after", 0, "time to wait until network policies apply to this pod")
 		return parsed(flags, args, func() error {
 			select {
 			case <-ctx.Done():
