@@ -444,28 +444,28 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"two entry points":                    {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
-		"a route without a gateway":       {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
-		"google without a project":        {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
-		"no redis":                {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
-		"two scalers for the worker":      {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
-		"a certificate without an issuer": {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
-		"one host for two purposes":          {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
-		"direct visitors and proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
-		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
-		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
-		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
-		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
-		"an unknown log access setting": {[]string{"--set", "links.logAccess=some"}, "logAccess"},
-		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
-		"a backup of Google's services":   {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
-		"a restore without backups":       {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
-		"a restore with an invalid name":   {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
-		"an invalid recipient":            {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
-		"a restored database without a time":    {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,restore.enabled=true"}, "needs restore.since"},
-		"a restored database with an invalid time":  {[]string{"--set", "restore.since=yesterday"}, "since"},
-		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
-		"an unsupported setting":     {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
+		"two entry points":                         {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
+		"a route without a gateway":                {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
+		"google without a project":                 {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
+		"no redis":                                 {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
+		"two scalers for the worker":               {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
+		"a certificate without an issuer":          {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
+		"one host for two purposes":                {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
+		"direct visitors and proxies":              {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
+		"an authority without TLS":                 {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
+		"a preflight of localcloud":                {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
+		"an unknown jail":                          {[]string{"--set", "worker.jail=none"}, "jail"},
+		"an unknown log format":                    {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
+		"an unknown log access setting":            {[]string{"--set", "links.logAccess=some"}, "logAccess"},
+		"a resolver without a port":                {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
+		"a backup of Google's services":            {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
+		"a restore without backups":                {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
+		"a restore with an invalid name":           {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
+		"an invalid recipient":                     {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
+		"a restored database without a time":       {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,restore.enabled=true"}, "needs restore.since"},
+		"a restored database with an invalid time": {[]string{"--set", "restore.since=yesterday"}, "since"},
+		"an unknown value":                         {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
+		"an unsupported setting":                   {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -595,7 +595,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
 		"no sealing key outside links": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
-		"localcloud's token":              {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
+		"localcloud's token":           {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
 		"the token of another localcloud": {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
@@ -604,9 +604,9 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links: only its own token":          {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"console: only its own token":    {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
-		"worker: no token":                   {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
+		"links: only its own token":       {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"console: only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"worker: no token":                {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
 		"console: no token of localcloud": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
 		"no token of localcloud for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
@@ -707,12 +707,12 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 	}
 	env := environment(objects, "links")
 	for name, password := range map[string]string{
-		"letters":              "abcXYZ012",
-		"base64":               "ab/cd+ef==",
-		"parts of an address":  "a#b?c@d:e%f,g",
-		"shell expansions": "$HOME$(id)`id`;&|<>",
-		"not ASCII":            "pässword",
-		"a shell pattern": "*[a]?~{b,c}",
+		"letters":             "abcXYZ012",
+		"base64":              "ab/cd+ef==",
+		"parts of an address": "a#b?c@d:e%f,g",
+		"shell expansions":    "$HOME$(id)`id`;&|<>",
+		"not ASCII":           "pässword",
+		"a shell pattern":     "*[a]?~{b,c}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -936,7 +936,7 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 		peer string
 	}{
 		"any pod of the namespace": {nil, `{"podSelector":{}}`},
-		"the configured peers": {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
+		"the configured peers":     {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -1093,20 +1093,20 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 		scalers  []string // names of HorizontalPodAutoscalers
 		want     int
 	}{
-		"applied, scaler turned on":                   {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
-		"applied, scaler has not acted": {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
-		"applied, scaler has acted":    {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
-		"applied, both set the number":                  {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
-		"applied, scaled from the start":        {byHPA, 8, []string{helmApplies}, false, theHPA, none},
-		"applied, below the scaler's minimum":   {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
-		"patched, scaler turned on":                   {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
-		"patched, turned on, manually scaled":   {byHPA, 7, []string{scaler, status}, false, nil, 7},
-		"patched, scaler has acted":    {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
-		"patched, scaled from the start":        {byHPA, 8, []string{scaler, status}, false, theHPA, none},
-		"patched, KEDA turned on":               {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
-		"patched, KEDA stopped all workers": {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
-		"patched, KEDA from the start":          {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
-		"scaler turned off":                           {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
+		"applied, scaler turned on":           {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
+		"applied, scaler has not acted":       {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
+		"applied, scaler has acted":           {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
+		"applied, both set the number":        {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
+		"applied, scaled from the start":      {byHPA, 8, []string{helmApplies}, false, theHPA, none},
+		"applied, below the scaler's minimum": {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
+		"patched, scaler turned on":           {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
+		"patched, turned on, manually scaled": {byHPA, 7, []string{scaler, status}, false, nil, 7},
+		"patched, scaler has acted":           {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
+		"patched, scaled from the start":      {byHPA, 8, []string{scaler, status}, false, theHPA, none},
+		"patched, KEDA turned on":             {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
+		"patched, KEDA stopped all workers":   {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
+		"patched, KEDA from the start":        {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
+		"scaler turned off":                   {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,23 +1,23 @@
 // Command check tests a deployed Linkreel from outside, over HTTP only.
 //
-//	check smoke   walks once through what a caller sees: refusals, docs, and with
-//	              -write an account, a link and a video from upload to playback
-//	check load    sends requests at a constant rate over kept connections until
-//	              it is told to stop, and prints how many failed
-//	check setup   makes an account, a link and a video's record for check load
-//	check ledger  makes links and follows them until it is told to stop, then
-//	              proves that nothing which was acknowledged is lost
-//	check people  signs people in and works as they do in the console until it is told
-//	              to stop, then proves that nobody was signed out and no form was lost
-//	check writes  makes many links, and more until it is told to stop, then proves that
-//	              search finds all of them and that each is one event
-//	check videos  uploads some videos and waits until every one is ready
-//	check stack   makes an account with a key for each plan and prints a stack.json,
-//	              by which the end-to-end stories run against this deployment
-//	check reach   says whether HOST:PORT accepts a connection
+//	check smoke   tests the public interface once: errors, docs, and with -write an
+//	              account, a link and a video from upload to playback
+//	check load    sends requests at a constant rate over keep-alive connections until
+//	              it is stopped, and prints how many failed
+//	check setup   creates an account, a link and a video's record for check load
+//	check ledger  creates and visits links until it is stopped, then proves that no
+//	              acknowledged link or click is lost
+//	check people  signs people in and uses the console until it is stopped, then
+//	              proves that nobody was signed out and no form was lost
+//	check writes  creates many links, and more until it is stopped, then proves that
+//	              search finds all of them and that each has one event
+//	check videos  uploads some videos and waits until every video is ready
+//	check stack   creates an account with a key for each plan and prints a stack.json
+//	              for running the end-to-end tests against this deployment
+//	check reach   reports whether HOST:PORT accepts a connection
 //
 // `helm test` runs smoke inside the cluster, where the names of the public hosts do not
-// resolve. -via names the address to connect to for a host and a path.
+// resolve. -via sets the address to connect to for a host and a path.
 package main
 
 import (
