@@ -39,12 +39,12 @@ func TestViaSendsByHostAndPathAndKeepsTheHost(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || string(got) != want {
-			t.Errorf("GET %s reached %q (%v), want %q", address, got, err, want)
+			t.Errorf("GET %s reached %q, want %[4]q; the error is %[3]v", address, got, err, want)
 		}
 	}
 	for _, bad := range []string{"", "app.test", "=1.2.3.4:5", "app.test/="} {
 		if err := r.Set(bad); err == nil {
-			t.Errorf("-via %q was accepted", bad)
+			t.Errorf("Set(%q) accepted the invalid value", bad)
 		}
 	}
 }
@@ -69,11 +69,11 @@ func TestARestoreBringsBackTheFirstLinks(t *testing.T) {
 		back []string
 		want string // in the error; "" means none
 	}{
-		"those of before":                         {[]string{"/0", "/1"}, ""},
-		"those of before and the next":            {[]string{"/0", "/1", "/2"}, ""},
-		"one of before is lost":                   {[]string{"/0"}, "is lost"},
-		"one is lost, and one made later is back": {[]string{"/0", "/1", "/3"}, "which was made earlier"},
-		"nothing is lost":                         {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
+		"those from before":                    {[]string{"/0", "/1"}, ""},
+		"those from before and the next":       {[]string{"/0", "/1", "/2"}, ""},
+		"one from before is lost":              {[]string{"/0"}, "is lost"},
+		"one is lost, and a later one is back": {[]string{"/0", "/1", "/3"}, "which was created earlier"},
+		"nothing is lost":                      {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ type keeping struct {
 	EndedID    string     `json:"endedId"`
 	Video      string     `json:"video"`
 	PlayedFrom string     `json:"playedFrom"` // the owner's address of the video, which holds a grant
-	Links      []keptLink `json:"links"`      // in the order in which they were made
+	Links      []keptLink `json:"links"`      // in the order of their creation
 }
 
 type keptLink struct {
@@ -24,8 +24,8 @@ type keptLink struct {
 	At       time.Time `json:"at"` // when the create was acknowledged
 }
 
-// keep makes two keys and a video, and then ten links a second until ctx ends. Every call must
-// succeed: a backup disturbs nobody. It prints what it has made.
+// keep creates two keys and a video, and then ten links a second until ctx ends. Every call must
+// succeed: a backup disturbs nobody. It prints what it has created.
 func keep(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -42,7 +42,7 @@ func keep(ctx context.Context, t *target) error {
 		return err
 	}
 	if err := play(ctx, t, k.PlayedFrom); err != nil {
-		return fmt.Errorf("play: %w", err)
+		return fmt.Errorf("cannot play the video: %w", err)
 	}
 	fmt.Println("     begun")
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -56,29 +56,29 @@ func keep(ctx context.Context, t *target) error {
 		var made keptLink
 		if _, err := t.want(context.WithoutCancel(ctx), http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key,
 			map[string]any{"url": "https://example.com/kept"}, &made); err != nil {
-			return fmt.Errorf("make link %d: %w", len(k.Links)+1, err)
+			return fmt.Errorf("cannot create link %d: %w", len(k.Links)+1, err)
 		}
 		made.At = time.Now()
 		k.Links = append(k.Links, made)
 	}
 }
 
-// kept compares a restored deployment with what keep has made: file is its output, and before the
-// time at which the backup began.
+// kept compares a restored deployment with what keep created: file is the output of keep, and
+// before is the time at which the backup began.
 func kept(ctx context.Context, t *target, file, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	began, err := time.Parse(time.RFC3339Nano, before)
 	if err != nil {
-		return fmt.Errorf("-before: %w", err)
+		return fmt.Errorf("-before is not a time: %w", err)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("read records: %w", err)
+		return fmt.Errorf("cannot read the records: %w", err)
 	}
 	var k keeping
 	if err := json.Unmarshal(text, &k); err != nil {
-		return fmt.Errorf("read records: %w", err)
+		return fmt.Errorf("cannot read the records: %w", err)
 	}
 	if err := k.links(ctx, t, began); err != nil {
 		return err
@@ -88,23 +88,23 @@ func kept(ctx context.Context, t *target, file, before string) error {
 			return err
 		}
 	}
-	ok("the key of before works, and the key that was revoked since does not")
+	ok("the key from before works, and the key that was revoked since does not")
 	playback, err := ready(ctx, t, k.Key, k.Video)
 	if err != nil {
 		return err
 	}
 	if err := play(ctx, t, playback); err != nil {
-		return fmt.Errorf("play: %w", err)
+		return fmt.Errorf("cannot play the video: %w", err)
 	}
 	if _, err := t.want(ctx, http.StatusForbidden, http.MethodGet, k.PlayedFrom, "", nil, nil); err != nil {
-		return fmt.Errorf("the address of before the restore: %w", err)
+		return fmt.Errorf("the address from before the restore: %w", err)
 	}
-	ok("the video plays at a new address, and the grant of before has ended")
+	ok("the video plays at a new address, and the grant from before has ended")
 	return nil
 }
 
 // links fails unless each link that was acknowledged before the backup began redirects. Of those
-// that were made meanwhile, the first ones may be there and the rest lost: the backup is one state.
+// that were created meanwhile, the first may be back and the rest lost: the backup is one state.
 func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 	old, found, lost := 0, 0, ""
 	for _, l := range k.Links {
@@ -115,7 +115,7 @@ func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 		isOld := l.At.Before(began)
 		switch {
 		case a.status == http.StatusFound && lost != "":
-			return fmt.Errorf("%s is back, but %s, which was made earlier, is lost", l.ShortURL, lost)
+			return fmt.Errorf("%s is back, but %s, which was created earlier, is lost", l.ShortURL, lost)
 		case a.status == http.StatusFound:
 			found++
 		case a.status != http.StatusNotFound:
@@ -130,8 +130,8 @@ func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 		}
 	}
 	if old == 0 || lost == "" {
-		return fmt.Errorf("of %d links, %d were made before the backup and %d are back; want some of before, and some lost", len(k.Links), old, found)
+		return fmt.Errorf("of %d links, %d were created before the backup and %d are back; want some from before, and some lost", len(k.Links), old, found)
 	}
-	ok(fmt.Sprintf("%d of %d links are back: all %d of before the backup, and the first %d that were made meanwhile", found, len(k.Links), old, found-old))
+	ok(fmt.Sprintf("%d of %d links are back: all %d from before the backup, and the first %d of those created meanwhile", found, len(k.Links), old, found-old))
 	return nil
 }
