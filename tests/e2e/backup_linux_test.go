@@ -623,6 +623,12 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	return d
 }
 
+// quickly are settings with which a program soon continues the work of one that was killed.
+var quickly = []string{
+	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
+	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
+}
+
 // restore restores a backup into an empty folder.
 func (s *load) restore(b taken, dir, data string) (took time.Duration) {
 	s.t.Helper()
@@ -696,8 +702,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
 	}
 	i := install(t)
-	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s",
-		"LINKREEL_RATE_LIMITS=enterprise:6000000", "LINKREEL_QUOTA_LINKS=enterprise:1000000")
+	i.env = append(i.env, quickly...)
+	i.env = append(i.env, "LINKREEL_RATE_LIMITS=enterprise:6000000", "LINKREEL_QUOTA_LINKS=enterprise:1000000")
 	p, stack := i.up()
 	s := &load{t: t, i: i, account: newTenant(t, stack, "Loaded"), client: &http.Client{
 		Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
@@ -794,7 +800,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s")
+	i.env = append(i.env, quickly...)
 	p, stack := i.up()
 	s := &load{t: t, i: i, account: newTenant(t, stack, "Goes back")}
 	path := clip(t, 2, "320x180")
