@@ -710,7 +710,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	defer slog.SetDefault(former)
 	now := time.Unix(1_700_000_000, 0)
 	l := &lane{log: &Log{cfg: Config{Now: func() time.Time { return now }}}, caller: &caller{part: 3}}
-	lose := func() { l.cause, l.losses = errors.New("i/o timeout"), l.losses+1; l.tellAway() }
+	lose := func() { l.cause = errors.New("i/o timeout"); l.tellAway(l.lines.Failed(now)) }
 	for range 10 {
 		lose()
 		l.tellBack()
@@ -718,7 +718,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	}
 	lose() // this time Redis does not recover soon
 	for range 15 {
-		l.tellAway()
+		l.tellAway(l.lines.StillFailing(now))
 		now = now.Add(time.Second)
 	}
 	l.tellBack()
