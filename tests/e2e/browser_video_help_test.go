@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/cdp"
+	"github.com/go-rod/rod/lib/input"
 	"github.com/go-rod/rod/lib/launcher"
 	"github.com/go-rod/rod/lib/proto"
 )
@@ -195,7 +196,8 @@ func (v *viewer) find(selector string) *rod.Element {
 	v.t.Helper()
 	e, err := v.Timeout(patience).Element(selector)
 	if err != nil {
-		v.t.Fatalf("no %s on the page: %v", selector, err)
+		text, _ := v.Timeout(patience).Eval(`() => location.href + " " + document.readyState + ": " + document.body?.innerText`)
+		v.t.Fatalf("got no %s on the page: %v; the page: %.600q; errors in the page: %q", selector, err, fmt.Sprint(text), v.wrong)
 	}
 	return e.CancelTimeout()
 }
@@ -245,6 +247,26 @@ func (v *viewer) play() {
 	v.t.Helper()
 	check(v.t, v.find("[data-start]").Click(proto.InputMouseButtonLeft, 1))
 	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.3`)
+}
+
+// try sends the form of a locked page with a password, and waits for the next page.
+func (v *viewer) try(password string) {
+	v.t.Helper()
+	loaded := v.Timeout(patience).WaitNavigation("load")
+	check(v.t, v.find("#password").Input(password))
+	check(v.t, v.Keyboard.Type(input.Enter))
+	loaded()
+}
+
+// unlock opens a locked page with its password. The page may ask the visitor to try again:
+// all tests on 127.0.0.1 share one limit of guesses, and on a very busy machine no hash may
+// get its turn within ten seconds.
+func (v *viewer) unlock(password string) {
+	v.t.Helper()
+	eventually(v.t, patience, "the page accepts the password", func() bool {
+		v.try(password)
+		return !strings.Contains(eval[string](v, `() => document.body.innerText`), "Too many attempts")
+	})
 }
 
 // shot saves a picture of the page for human review.

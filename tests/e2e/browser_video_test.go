@@ -241,33 +241,26 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	if f := eval[string](v, `() => document.activeElement.id`); f != "password" {
 		t.Errorf("the focus is on %q, want the password field", f)
 	}
-	try := func(password string) {
-		t.Helper()
-		wait := v.Timeout(patience).WaitNavigation("load")
-		check(t, v.find("#password").Input(password))
-		check(t, v.Keyboard.Type(input.Enter))
-		wait()
-	}
-	try("falsch")
+	v.try("falsch")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
 		t.Errorf("the message for a wrong password is %q, want a text with \"not the password\"", alert)
 	}
 	v.shot("password-wrong")
-	try("grün 7")
+	v.unlock("grün 7")
 	v.find("video")
 	if title := v.find("h1").MustText(); title != "Family only" {
 		t.Errorf("the page's title is %q, want Family only", title)
 	}
 	v.play()
-	v.clean("status of 403")
+	v.clean("status of 403", "status of 429")
 
 	guesser := visitor(t, look{address: "203.0.113.7"})
 	guesser.open(made.str("shareUrl"))
 	v = guesser
 	for range 5 {
-		try("falsch")
+		v.try("falsch")
 	}
-	try("grün 7")
+	v.try("grün 7")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
 		t.Errorf("the message after the sixth attempt is %q, want a text with \"Too many attempts\"", alert)
 	}
