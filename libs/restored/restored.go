@@ -8,11 +8,14 @@
 // backup too.
 //
 // Services read the record through a [Watch]. They notice the end of a pause within seconds.
-// While the record has not been read, they must behave as if everything were paused.
+// While the record is not known, they must behave as if everything were paused: until it was
+// read for the first time, and from an outage of the database until it was read again, because
+// somebody may have restored the database meanwhile.
 package restored
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -30,6 +33,7 @@ import (
 // Record describes the last restore. The zero value means that there was none.
 type Record struct {
 	ID         string    // rst_…; every restore has another one
+	Database   string    // where the data was restored to; see firestoredb.DB.Identity
 	DataAt     time.Time // the restored data is as it was at this time
 	RestoredAt time.Time
 	// WebhooksResumedAt and JanitorResumedAt are when the operator ended each pause. They are
@@ -47,6 +51,7 @@ func (r Record) JanitorPaused() bool { return r.ID != "" && r.JanitorResumedAt.I
 
 type document struct {
 	ID                string    `firestore:"id"`
+	Database          string    `firestore:"database"`
 	DataAt            time.Time `firestore:"dataAt"`
 	RestoredAt        time.Time `firestore:"restoredAt"`
 	WebhooksResumedAt time.Time `firestore:"webhooksResumedAt,omitzero"`
@@ -59,14 +64,52 @@ func ref(db *firestoredb.DB) firestoredb.Ref { return db.Collection("installatio
 
 // Write notes a restore of data that is as it was at dataAt. It pauses webhooks and the
 // janitor, and replaces the record of an earlier restore. Call it before any service serves
-// the data. A second call is a second restore, so repeat it only if the first failed.
-func Write(ctx context.Context, db *firestoredb.DB, dataAt, now time.Time) (Record, error) {
-	r := Record{ID: identity.NewID("rst"), DataAt: dataAt.UTC(), RestoredAt: now.UTC()}
-	err := db.Do(ctx, "note the restore", func(ctx context.Context) error {
-		_, err := ref(db).Set(ctx, document(r))
-		return err
+// the data. A second call is a second restore, so repeat it only if the first failed. Its time
+// is the database's, as all times of the record.
+func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
+	return note(ctx, db, dataAt, func(Record) bool { return false })
+}
+
+// WriteOnce is [Write] for a caller that may be repeated. If the database has the record of a
+// restore of the same time into this database, of which nothing was resumed, it is the same
+// restore, and its record stays. A copy of the database has another name, so a restore into
+// it is another one; so is a restore after the operator has resumed something.
+func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
+	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
+}
+
+func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats func(Record) bool) (r Record, err error) {
+	in, err := db.Identity(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	err = change(ctx, db, "note the restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
+		// The database keeps microseconds.
+		r = Record{ID: identity.NewID("rst"), Database: in, DataAt: dataAt.UTC().Truncate(time.Microsecond), RestoredAt: now}
+		if last.Database == r.Database && last.DataAt.Equal(r.DataAt) && repeats(last) {
+			r = last
+			return nil
+		}
+		return tx.Set(ref(db), document(r))
 	})
 	return r, err
+}
+
+// change reads the record in a transaction. now is the time of the database.
+func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
+	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
+		if err != nil {
+			return err
+		}
+		var last Record
+		if snaps[0].Exists() {
+			if last, err = read(snaps[0]); err != nil {
+				return err
+			}
+		}
+		return do(tx, last, snaps[0].ReadTime.UTC())
+	})
 }
 
 // Read returns the record of the last restore.
@@ -78,28 +121,27 @@ func Read(ctx context.Context, db *firestoredb.DB) (Record, error) {
 // Pauses names pauses after a restore.
 type Pauses struct{ Webhooks, Janitor bool }
 
-// Resume ends pauses, and returns the record as it is then. A pause that has ended, and a
-// database that was never restored, stay as they are.
-func Resume(ctx context.Context, db *firestoredb.DB, end Pauses, now time.Time) (r Record, err error) {
-	err = db.Tx(ctx, "resume after a restore", func(_ context.Context, tx *firestore.Transaction) error {
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
-		if err != nil {
-			return err
-		}
-		if r = (Record{}); !snaps[0].Exists() {
-			return nil
-		}
-		if r, err = read(snaps[0]); err != nil {
-			return err
+// ErrOther means that a restore is not the last one.
+var ErrOther = errors.New("another restore is the last one")
+
+// Resume ends pauses of the restore with this id, and returns the record as it is then. A pause
+// that has ended, and a database that was never restored, stay as they are. If another restore
+// is the last one, Resume returns its record and [ErrOther], and changes nothing: whoever
+// named the earlier one has not looked at the data of the later one.
+func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
+	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
+		r = last
+		if r.ID != id && r != (Record{}) {
+			return ErrOther
 		}
 		var changed []firestore.Update
 		if end.Webhooks && r.WebhooksPaused() {
-			r.WebhooksResumedAt = now.UTC()
-			changed = append(changed, firestore.Update{Path: "webhooksResumedAt", Value: r.WebhooksResumedAt})
+			r.WebhooksResumedAt = now
+			changed = append(changed, firestore.Update{Path: "webhooksResumedAt", Value: now})
 		}
 		if end.Janitor && r.JanitorPaused() {
-			r.JanitorResumedAt = now.UTC()
-			changed = append(changed, firestore.Update{Path: "janitorResumedAt", Value: r.JanitorResumedAt})
+			r.JanitorResumedAt = now
+			changed = append(changed, firestore.Update{Path: "janitorResumedAt", Value: now})
 		}
 		if len(changed) == 0 {
 			return nil
@@ -109,13 +151,17 @@ func Resume(ctx context.Context, db *firestoredb.DB, end Pauses, now time.Time) 
 	return r, err
 }
 
-// How often a [Watch] reads the record: until it has read it once, while something is paused,
-// and otherwise.
+// How often a [Watch] reads the record: while it is not known or the last look failed, while
+// something is paused, and otherwise.
 const (
 	unreadPace = time.Second
 	pausedPace = 3 * time.Second
 	usualPace  = time.Minute
 )
+
+// doubtAfter is how many looks in a row fail before the record counts as unknown, although
+// nothing else has noticed an outage. One lost call must not pause anything.
+const doubtAfter = 3
 
 var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_restored_paused",
@@ -129,29 +175,35 @@ type Watch struct {
 
 	mu      sync.Mutex
 	last    Record
-	known   bool
+	read    bool   // at least once
+	failed  int    // looks in a row
+	outages uint64 // of the database, when it was last read
+	doubted bool   // the doubt since then is in the log
 	changed []func()
 }
 
 // NewWatch makes a watch. It reads nothing before [Watch.Look] or [Watch.Run].
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
-// OnChange makes the watch call fn after each change of the record, and after it was read for
-// the first time. Call it before [Watch.Run].
+// OnChange makes the watch call fn after each change of the record, and when it is known again.
+// Call it before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changed = append(w.changed, fn)
 }
 
-// Last returns the record as it was last read. known is false if it was never read.
+// Last returns the record as it was last read. known is false if it was never read, or if there
+// was an outage of the database since then.
 func (w *Watch) Last() (r Record, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.last, w.known
+	return w.last, w.known()
 }
 
-// Get returns the record as it was last read. If it was never read, Get reads it.
+func (w *Watch) known() bool { return w.read && w.failed < doubtAfter && w.outages == w.db.Outages() }
+
+// Get returns the record as it was last read. If it is not known, Get reads it.
 func (w *Watch) Get(ctx context.Context) (Record, error) {
 	r, known := w.Last()
 	if known {
@@ -164,37 +216,64 @@ func (w *Watch) Get(ctx context.Context) (Record, error) {
 
 // Run follows the record until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	_, known := w.Last() // a service has read it before it was ready
-	for ; ctx.Err() == nil; known = false {
-		if !known {
-			if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-				slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
-			}
+	looked := time.Now()
+	if _, known := w.Last(); !known { // otherwise the service has read it before it was ready
+		looked = time.Time{}
+	}
+	for ; ctx.Err() == nil; outage.Pause(ctx, unreadPace) {
+		if time.Since(looked) < w.pace() {
+			continue
 		}
-		pace := usualPace
-		if r, known := w.Last(); !known {
-			pace = unreadPace
-		} else if r.WebhooksPaused() || r.JanitorPaused() {
-			pace = pausedPace
+		looked = time.Now()
+		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
+			slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
 		}
-		outage.Pause(ctx, pace)
 	}
 	return nil
 }
 
+func (w *Watch) pace() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch known := w.known(); {
+	case !known && w.read && !w.doubted:
+		w.doubted = true
+		slog.Warn("the database was away and may have been restored; webhooks and the janitor wait until the record of the last restore is read")
+		return 0
+	case !known, w.failed > 0:
+		return 0 // Run pauses between two looks
+	case w.last.WebhooksPaused(), w.last.JanitorPaused():
+		return pausedPace
+	}
+	return usualPace
+}
+
 // Look reads the record once.
 func (w *Watch) Look(ctx context.Context) error {
+	outages := w.db.Outages() // before the read, so that an outage during it counts
 	r, err := Read(ctx, w.db)
+	w.mu.Lock()
 	if err != nil {
+		w.failed++
+		w.mu.Unlock()
 		return err
 	}
-	w.mu.Lock()
-	fresh, changed := !w.known || w.last != r, w.changed
-	w.last, w.known = r, true
+	again, fresh, changed := !w.known(), !w.read || w.last != r, w.changed
+	w.last, w.read, w.failed, w.outages, w.doubted = r, true, 0, outages, false
 	w.mu.Unlock()
-	if !fresh {
-		return nil
+	if fresh {
+		show(ctx, r)
 	}
+	if fresh || again {
+		for _, fn := range changed {
+			fn()
+		}
+	}
+	return nil
+}
+
+// show says in metrics and in the log what is paused.
+func show(ctx context.Context, r Record) {
 	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
 		value := 0.0
 		if on {
@@ -204,8 +283,4 @@ func (w *Watch) Look(ctx context.Context) error {
 		}
 		paused.WithLabelValues(what).Set(value)
 	}
-	for _, fn := range changed {
-		fn()
-	}
-	return nil
 }

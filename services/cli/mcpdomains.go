@@ -24,7 +24,8 @@ func (t *tools) writeDomains(s *mcp.Server) {
 		"addresses and of links that have ended.", t.updateDomain, among("clear", "homeUrl", "notFoundUrl", "expiredUrl"))
 }
 
-// domainID finds the id of a domain that is given by its id or host name. "default" and "" stay.
+// domainID finds the ID of a domain that is given by its ID or host name. It returns "default" and
+// "" unchanged.
 func (t *tools) domainID(ctx context.Context, name string) (string, error) {
 	if name == "" || name == "default" || strings.HasPrefix(name, "dom_") {
 		return name, nil
@@ -60,7 +61,7 @@ func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothin
 }
 
 type listTagsIn struct {
-	Text   string `json:"text,omitempty" jsonschema:"only tags with words that begin with these words"`
+	Text   string `json:"text,omitempty" jsonschema:"only tags with words that begin with these words; all tags if omitted"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of tags; 100 if omitted"`
 	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next tags"`
 }
@@ -127,7 +128,7 @@ func (t *tools) listDomains(ctx context.Context, _ *mcp.CallToolRequest, _ nothi
 }
 
 type addDomainIn struct {
-	Hostname string `json:"hostname" jsonschema:"host name such as go.example.com"`
+	Hostname string `json:"hostname" jsonschema:"host name such as go.example.com, without https://"`
 }
 
 func (t *tools) addDomain(ctx context.Context, _ *mcp.CallToolRequest, in addDomainIn) (out domainOut, err error) {
@@ -156,9 +157,9 @@ func (t *tools) verifyDomain(ctx context.Context, _ *mcp.CallToolRequest, in dom
 
 type updateDomainIn struct {
 	domainIn
-	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"where visits of the start page / lead"`
-	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"where visits of addresses without a link lead"`
-	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"where visits of links that have ended lead"`
+	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address where visits of the start page / lead"`
+	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address where visits of addresses without a link lead"`
+	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address where visits of links that have ended lead, unless the link has its own"`
 	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
 

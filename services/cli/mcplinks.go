@@ -15,7 +15,7 @@ import (
 )
 
 func (t *tools) readLinks(s *mcp.Server) {
-	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given.",
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given. Archived links are included unless archived says otherwise.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
 	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
 	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
@@ -41,8 +41,8 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	return linkID(ctx, t.client, name, "find_links searches.")
 }
 
-// linkID finds the id of a link that is given by its id, its short address, or its slug. hint says how
-// to search, for the error when there is no such link.
+// linkID finds the ID of a link that is given by its ID, its short address, or its slug. hint is
+// the part of the error for a missing link that says how to search.
 func linkID(ctx context.Context, c *client.Client, name, hint string) (string, error) {
 	if strings.HasPrefix(name, "lnk_") {
 		return name, nil
@@ -81,10 +81,10 @@ type linkOut struct {
 	ID             string   `json:"id"`
 	ShortURL       string   `json:"shortUrl" jsonschema:"the address to share"`
 	Slug           string   `json:"slug"`
-	DestinationURL string   `json:"destinationUrl"`
+	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits lead that no rule matches"`
 	Title          string   `json:"title,omitempty"`
-	Clicks         int64    `json:"clicks"`
-	Status         string   `json:"status" jsonschema:"active, scheduled, expired, exhausted or taken_down"`
+	Clicks         int64    `json:"clicks" jsonschema:"all clicks so far"`
+	Status         string   `json:"status" jsonschema:"active, scheduled (before its start), expired, exhausted (maxClicks is reached) or taken_down (by the operator)"`
 	Tags           []string `json:"tags,omitempty"`
 	ExternalID     string   `json:"externalId,omitempty"`
 	Archived       bool     `json:"archived,omitempty"`
@@ -101,7 +101,7 @@ type createLinkIn struct {
 	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
 	Title         string   `json:"title,omitempty" jsonschema:"private label"`
 	Domain        string   `json:"domain,omitempty" jsonschema:"host name or id of a verified custom domain, or default for the default host; the account's default domain if omitted"`
-	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link"`
+	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link; up to 20 of 1 to 50 characters without comma"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      bool     `json:"archived,omitempty" jsonschema:"true hides the link from lists; it keeps redirecting"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
@@ -158,7 +158,7 @@ func linkToAssistant(l *client.Link) linkOut {
 	return out
 }
 
-// linkRow is a link as a list shows it.
+// linkRow returns a link in the form of a list.
 func linkRow(l *client.LinkSummary) linkOut {
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
@@ -166,17 +166,17 @@ func linkRow(l *client.LinkSummary) linkOut {
 	}
 }
 
-// tagsIn is how a tool changes the tags of a record.
+// tagsIn describes how a tool changes the tags of a record.
 type tagsIn struct {
 	Tags       []string `json:"tags,omitempty" jsonschema:"replaces all tags; use addTags and removeTags to keep the others"`
 	AddTags    []string `json:"addTags,omitempty" jsonschema:"tags to add"`
 	RemoveTags []string `json:"removeTags,omitempty" jsonschema:"tags to remove"`
 }
 
-// edits reports whether the tags of the record count, which has to be read for that.
+// edits reports whether the change depends on the record's current tags, which must then be read.
 func (in tagsIn) edits() bool { return len(in.AddTags)+len(in.RemoveTags) > 0 }
 
-// update sets the tags of a change. have are the record's tags.
+// update sets the tags of a change. have contains the record's tags.
 func (in tagsIn) update(to *client.Field[[]string], clear, have []string) error {
 	cleared := slices.Contains(clear, "tags")
 	switch {
@@ -208,10 +208,10 @@ type updateLinkIn struct {
 	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	OGTitle       string   `json:"ogTitle,omitempty"`
-	OGDescription string   `json:"ogDescription,omitempty"`
-	OGImage       string   `json:"ogImage,omitempty"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"new time at which the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
+	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"new title that social networks show"`
+	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"new text that social networks show"`
+	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a new picture that social networks show"`
 	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 	routingIn
 }
@@ -223,7 +223,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	}
 	var have []string
 	var opts []client.Option
-	if in.edits() { // tags are added to those that the link has, so it must not change meanwhile
+	if in.edits() { // new tags are added to the link's tags, so the link must not change in between
 		var r client.Response
 		l, err := t.client.GetLink(ctx, id, client.WithResponse(&r))
 		if err != nil {
@@ -242,7 +242,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	return linkToAssistant(&done.Link), nil
 }
 
-// change returns what the API should change. have are the link's tags.
+// change returns the change for the API. have contains the link's tags.
 func (in *updateLinkIn) change(have []string, now time.Time) (change client.LinkUpdate, err error) {
 	for _, f := range []struct {
 		name, value string
@@ -277,7 +277,7 @@ func (in *updateLinkIn) change(have []string, now time.Time) (change client.Link
 	return change, nil
 }
 
-// setOrClear sets a field to the value that was given, or empties it if clear lists it.
+// setOrClear sets a field to the given value, or empties it if clear lists it.
 func setOrClear[T any](name, value string, clear []string, to *client.Field[T], of func(string) T) error {
 	switch cleared := slices.Contains(clear, name); {
 	case cleared && value != "":
@@ -294,8 +294,8 @@ type updateLinksIn struct {
 	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
 	tagsIn
 	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
-	Expires  string   `json:"expires,omitempty" jsonschema:"when the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear"`
+	Expires  string   `json:"expires,omitempty" jsonschema:"new time at which the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
+	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
 
 type updateLinksOut struct {
@@ -315,7 +315,7 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 		return out, usagef("give 1 to %d ids", client.BulkMax)
 	}
 	set := client.BulkSet{AddTags: in.AddTags, RemoveTags: in.RemoveTags}
-	if !in.edits() { // else the service adds to the tags that each link has
+	if !in.edits() { // otherwise the service adds to the tags of each link
 		err = in.tagsIn.update(&set.Tags, in.Clear, nil)
 	} else if len(in.Tags) > 0 || slices.Contains(in.Clear, "tags") {
 		err = usagef("give tags, or addTags and removeTags, or list tags in clear; not several of them")
@@ -335,7 +335,7 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 		id, err := t.linkID(ctx, name)
 		var words *usageError
 		switch {
-		case client.HasCode(err, "LINK_NOT_FOUND"), errors.As(err, &words): // as if the API had refused this link alone
+		case client.HasCode(err, "LINK_NOT_FOUND"), errors.As(err, &words): // as if the API had rejected only this link
 			code, message, _ := strings.Cut(refusal(err), ": ")
 			out.Failed = append(out.Failed, failedOut{name, code, message})
 		case err != nil:
@@ -379,12 +379,12 @@ func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in linkI
 }
 
 type findLinksIn struct {
-	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title or the destination"`
+	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title, or the destination's host or path, such as shop.example.net; the destination's query and the host of the short address are not searched"`
 	Tags       []string `json:"tags,omitempty" jsonschema:"a link must have all of these tags; up to five"`
-	Domain     string   `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host"`
+	Domain     string   `json:"domain,omitempty" jsonschema:"host of the short address: host name or id of a custom domain, or default for the default host; all if omitted"`
 	Slug       string   `json:"slug,omitempty" jsonschema:"the whole slug"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the link in another system"`
-	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them; all if omitted"`
+	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them, all includes them; all if omitted"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of links; 20 if omitted"`
 	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next links"`
 }
@@ -424,8 +424,8 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 
 type linkStatsIn struct {
 	linkIn
-	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month ago if omitted"`
-	To   string `json:"to,omitempty" jsonschema:"last UTC day; today if omitted"`
+	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; 29 days before to if omitted"`
+	To   string `json:"to,omitempty" jsonschema:"last UTC day, such as 2026-11-30; today if omitted"`
 }
 
 func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {

@@ -38,7 +38,7 @@ func (t *tools) writeVideos(s *mcp.Server) {
 
 var privacies = []any{"public", "unlisted", "password", "expiring"}
 
-// videoID finds the id of a video that is given by its id or its share address.
+// videoID finds the ID of a video that is given by its ID or its share address.
 func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 	_, slug, found := strings.Cut(name, "/v/")
 	if !found {
@@ -67,7 +67,7 @@ type videoOut struct {
 	ShareURL    string      `json:"shareUrl" jsonschema:"the page to share"`
 	Status      string      `json:"status" jsonschema:"uploading, processing, ready or failed"`
 	Progress    int         `json:"progress" jsonschema:"percent done, while the video is processing"`
-	Privacy     string      `json:"privacy"`
+	Privacy     string      `json:"privacy" jsonschema:"public, unlisted, password or expiring"`
 	Seconds     float64     `json:"durationSeconds,omitempty"`
 	Width       int         `json:"width,omitempty"`
 	Height      int         `json:"height,omitempty"`
@@ -109,7 +109,8 @@ func showToAssistant(v *client.Video) videoOut {
 	return out
 }
 
-// withAccess adds who may see a video. A key that may not read that still gets the rest.
+// withAccess adds the access settings of a video. A key that may not read these settings still gets
+// the rest.
 func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, error) {
 	out := showToAssistant(v)
 	access, err := t.client.GetVideoAccess(ctx, v.ID)
@@ -123,29 +124,29 @@ func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, erro
 	return out, nil
 }
 
-// allow shows who may see the video.
+// allow adds the access settings to the result.
 func (out *videoOut) allow(a *client.VideoAccess) {
 	out.Privacy, out.ExpiresAt, out.Download, out.Embed = a.Privacy, iso(a.ExpiresAt), &a.AllowDownload, a.EmbedOrigins
 }
 
-// changed shows a video after a change whose answer is not the whole video. The change is
-// made, so a read that fails is not an error of the tool: the answer is then known, what the
-// tool knows without the read, with a note.
+// changed reads a video after a change with a response that is not the whole video. The change is
+// already made, so a failed read is not an error of the tool. In that case it returns known, the
+// tool's knowledge without the read, with a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
 		known.Next = "the change is made, but reading the video again failed (" + refusal(err) + "), so this answer is incomplete; call get_video"
 		return known
 	}
-	out, _ := t.withAccess(ctx, v) // without the access if that cannot be read
+	out, _ := t.withAccess(ctx, v) // without the access settings if they cannot be read
 	return out
 }
 
 type findVideosIn struct {
 	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the title, the description, a tag or the slug"`
 	Tags       []string `json:"tags,omitempty" jsonschema:"a video must have all of these tags; up to five"`
-	Status     string   `json:"status,omitempty"`
-	Privacy    string   `json:"privacy,omitempty"`
+	Status     string   `json:"status,omitempty" jsonschema:"only videos with this status; all if omitted"`
+	Privacy    string   `json:"privacy,omitempty" jsonschema:"only videos with this privacy; all if omitted"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the video in another system"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of videos; 20 if omitted"`
 	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next videos"`
@@ -161,7 +162,7 @@ type videoRow struct {
 	Title      string   `json:"title"`
 	ShareURL   string   `json:"shareUrl" jsonschema:"the page to share"`
 	Status     string   `json:"status" jsonschema:"uploading, processing, ready or failed"`
-	Privacy    string   `json:"privacy"`
+	Privacy    string   `json:"privacy" jsonschema:"public, unlisted, password or expiring"`
 	Tags       []string `json:"tags,omitempty"`
 	ExternalID string   `json:"externalId,omitempty"`
 	CreatedAt  string   `json:"createdAt"`
@@ -219,8 +220,8 @@ func (t *tools) getVideo(ctx context.Context, req *mcp.CallToolRequest, in getVi
 type updateVideoIn struct {
 	videoIn
 	tagsIn
-	Title       string   `json:"title,omitempty"`
-	Description string   `json:"description,omitempty"`
+	Title       string   `json:"title,omitempty" jsonschema:"new title; viewers see it"`
+	Description string   `json:"description,omitempty" jsonschema:"new description; viewers see it"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
 	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
@@ -241,7 +242,7 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	}
 	var have []string
 	var opts []client.Option
-	if in.edits() { // tags are added to those that the video has, so it must not change meanwhile
+	if in.edits() { // new tags are added to the video's tags, so the video must not change in between
 		var r client.Response
 		v, err := t.client.GetVideo(ctx, id, client.WithResponse(&r))
 		if err != nil {
@@ -259,15 +260,15 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
 	return out, nil
 }
 
 type setVideoAccessIn struct {
 	videoIn
-	Privacy       string   `json:"privacy,omitempty" jsonschema:"password requires a password, and expiring requires expires"`
-	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; each replaces the former, with its password or expiry"`
+	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring, and a password no longer applies"`
 	AllowDownload *bool    `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
 	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the earlier list"`
 	EmbedAnywhere bool     `json:"embedAnywhere,omitempty" jsonschema:"true allows every site to embed the video"`
@@ -312,7 +313,7 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 type setCaptionsIn struct {
 	videoIn
 	Language string `json:"language" jsonschema:"language tag such as en or pt-BR"`
-	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT"`
+	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT; replaces those of the language"`
 	Remove   bool   `json:"remove,omitempty" jsonschema:"true removes the captions of the language"`
 }
 
@@ -337,7 +338,7 @@ func (t *tools) setCaptions(ctx context.Context, _ *mcp.CallToolRequest, in setC
 
 type setThumbnailIn struct {
 	videoIn
-	Second    *float64 `json:"second,omitempty" jsonschema:"seconds from the beginning of the video"`
+	Second    *float64 `json:"second,omitempty" jsonschema:"seconds from the beginning of the video, such as 1.5"`
 	Automatic bool     `json:"automatic,omitempty" jsonschema:"true restores the automatic thumbnail"`
 }
 
@@ -353,7 +354,7 @@ func (t *tools) setThumbnail(ctx context.Context, _ *mcp.CallToolRequest, in set
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
 	return out, nil
 }
 
@@ -368,11 +369,11 @@ func (t *tools) deleteVideo(ctx context.Context, _ *mcp.CallToolRequest, in vide
 type uploadVideoIn struct {
 	Path        string   `json:"path" jsonschema:"the video file on this machine; a bare name is a file in the folder of videos"`
 	Title       string   `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
-	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video"`
+	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video; up to 20 of 1 to 50 characters without comma"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
-	Privacy     string   `json:"privacy,omitempty" jsonschema:"public if omitted; password requires a password, and expiring requires expires"`
-	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Privacy     string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; public if omitted"`
+	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
+	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring; not with a password"`
 	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most after the upload until the video is ready; 45 if omitted"`
 }
 
@@ -398,7 +399,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	v, err := u.bring(ctx, path, patience, t.teller(ctx, req))
 	var failed *client.VideoError
 	if v != nil && err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
-		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the read while waiting said
+		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the result of the read while waiting was
 	}
 	if err != nil {
 		return out, err
@@ -424,8 +425,8 @@ func (t *tools) allowed(path string) (string, error) {
 	return path, nil
 }
 
-// teller is a watcher that sends progress notifications if the caller requested them. The
-// upload counts from 0 to 100, the preparation from 100 to 200.
+// teller is a watcher that sends progress notifications if the caller requested them. The upload is
+// 0 to 100, and the preparation is 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)
@@ -434,7 +435,7 @@ type teller struct {
 }
 
 func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
-	// at starts below 0, because step only reports a value that has risen, and 0 is the first.
+	// at starts below 0, because step reports only an increased value, and the first value is 0.
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {
@@ -445,7 +446,7 @@ func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
 	return w
 }
 
-// step reports progress at most four times a second, and only when it has risen.
+// step reports progress at most four times per second, and only when it has increased.
 func (w *teller) step(n float64, last bool, message string) {
 	now := w.t.env.Now()
 	if n <= w.at || !last && now.Sub(w.said) < 250*time.Millisecond {

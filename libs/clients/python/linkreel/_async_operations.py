@@ -17,7 +17,7 @@ from . import types
 class AsyncOperations(AsyncCore):
     """A method for each operation of the API."""
 
-    #: How many items one bulk request takes.
+    #: Maximum number of items in a bulk request.
     BULK_ITEMS = 100
 
     async def list_links(
@@ -1007,7 +1007,7 @@ class AsyncOperations(AsyncCore):
         Args:
             id: Id of a video.
             lang: Language tag such as `en`, `de` or `pt-BR`.
-            content: The text of the file.
+            content: The content of the file.
         """
         return cast("types.CaptionsStored", await self._json("PUT", "/api/v1/videos/{id}/captions/{lang}", {"id": id, "lang": lang}, content=content.encode() if isinstance(content, str) else content, content_type="text/vtt", options=options))
 
@@ -1998,6 +1998,7 @@ class AsyncOperations(AsyncCore):
 
     async def admin_resume(
         self,
+        restore_id: str,
         *,
         webhooks: Union[bool, Unset] = UNSET,
         janitor: Union[bool, Unset] = UNSET,
@@ -2007,9 +2008,14 @@ class AsyncOperations(AsyncCore):
 
         Resumes webhooks, or turns the janitor on again, which removes the objects that no
         record names. Replicas follow within seconds. Deliveries that have waited are sent then.
-        What does not wait stays as it is.
+        What does not wait stays as it is. If another restore than the named one is the last,
+        the answer is 412: look at the data of that one first.
+
+        Args:
+            restore_id: Id of the last restore, as `GET /admin/v1/recovery` shows it.
         """
         return cast("types.Recovery", await self._json("POST", "/admin/v1/recovery/resume", body={
+            "restoreId": restore_id,
             "webhooks": webhooks,
             "janitor": janitor,
         }, options=options))

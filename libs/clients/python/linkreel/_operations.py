@@ -16,7 +16,7 @@ from . import types
 class Operations(Core):
     """A method for each operation of the API."""
 
-    #: How many items one bulk request takes.
+    #: Maximum number of items in a bulk request.
     BULK_ITEMS = 100
 
     def list_links(
@@ -1006,7 +1006,7 @@ class Operations(Core):
         Args:
             id: Id of a video.
             lang: Language tag such as `en`, `de` or `pt-BR`.
-            content: The text of the file.
+            content: The content of the file.
         """
         return cast("types.CaptionsStored", self._json("PUT", "/api/v1/videos/{id}/captions/{lang}", {"id": id, "lang": lang}, content=content.encode() if isinstance(content, str) else content, content_type="text/vtt", options=options))
 
@@ -1997,6 +1997,7 @@ class Operations(Core):
 
     def admin_resume(
         self,
+        restore_id: str,
         *,
         webhooks: Union[bool, Unset] = UNSET,
         janitor: Union[bool, Unset] = UNSET,
@@ -2006,9 +2007,14 @@ class Operations(Core):
 
         Resumes webhooks, or turns the janitor on again, which removes the objects that no
         record names. Replicas follow within seconds. Deliveries that have waited are sent then.
-        What does not wait stays as it is.
+        What does not wait stays as it is. If another restore than the named one is the last,
+        the answer is 412: look at the data of that one first.
+
+        Args:
+            restore_id: Id of the last restore, as `GET /admin/v1/recovery` shows it.
         """
         return cast("types.Recovery", self._json("POST", "/admin/v1/recovery/resume", body={
+            "restoreId": restore_id,
             "webhooks": webhooks,
             "janitor": janitor,
         }, options=options))

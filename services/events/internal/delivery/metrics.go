@@ -3,18 +3,18 @@ package delivery
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// These metrics show whether events flow.
+// These metrics show whether events are delivered.
 var (
 	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
@@ -47,7 +47,7 @@ var (
 )
 
 // age is the age of the oldest waiting item. It grows even while no sweep succeeds.
-type age struct{ since atomic.Int64 } // unix ms; 0: nothing waits
+type age struct{ since atomic.Int64 } // unix ms; 0 means that nothing is waiting
 
 func (a *age) of(oldest time.Time) {
 	if oldest.IsZero() {
@@ -99,56 +99,32 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
-	// Leave out deliveries that were deferred or taken over. Their time shows how long the
-	// backlog or an outage lasted, not how fast events flow.
+	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or the
+	// outage, not on the speed of the delivery.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
 }
 
-// tellEvery is how often failures of one cause are told in the log.
-const tellEvery = time.Minute
+// failures logs why attempts fail. It logs one example of each cause per minute, because thousands
+// of attempts may fail with the same cause.
+type failures struct{ lograte.Limits[webhook.Cause] }
 
-// failures says in the log why attempts fail: one example of each cause a minute, since
-// thousands may fail for one cause.
-type failures struct {
-	mu     sync.Mutex
-	told   map[webhook.Cause]time.Time
-	untold map[webhook.Cause]int // attempts since the last line
-}
-
-// tell notes a failed attempt. The line has the host but not the address, whose path or query
-// may be a secret.
+// tell records a failed attempt. The line contains the host but not the address, because the path
+// or query may be a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
 		return
 	}
-	if n := f.due(r.Cause, now); n > 0 {
+	if n := f.Due(r.Cause, now); n > 0 {
 		slog.WarnContext(ctx, "attempts to call webhooks fail", "reason", r.Cause, "status", r.Status, "host", w.Host(),
 			"webhook", w.ID, "account", w.AccountID, "attempts", n)
 	}
 }
 
-// sealed notes a webhook whose secret cannot be decrypted.
+// sealed records a webhook with a secret that cannot be decrypted.
 func (f *failures) sealed(ctx context.Context, w *webhook.Webhook, err error, now time.Time) {
-	if n := f.due(webhook.CauseUnsigned, now); n > 0 {
+	if n := f.Due(webhook.CauseUnsigned, now); n > 0 {
 		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "attempts", n, "error", err)
 	}
-}
-
-// due notes an attempt that failed for a cause. If it is time for a line, it returns how many
-// there were since the last one, otherwise 0.
-func (f *failures) due(cause webhook.Cause, now time.Time) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.told == nil {
-		f.told, f.untold = map[webhook.Cause]time.Time{}, map[webhook.Cause]int{}
-	}
-	f.untold[cause]++
-	if told, before := f.told[cause]; before && now.Sub(told) < tellEvery {
-		return 0
-	}
-	n := f.untold[cause]
-	f.told[cause], f.untold[cause] = now, 0
-	return n
 }

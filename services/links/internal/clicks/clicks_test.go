@@ -710,7 +710,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	defer slog.SetDefault(former)
 	now := time.Unix(1_700_000_000, 0)
 	l := &lane{log: &Log{cfg: Config{Now: func() time.Time { return now }}}, caller: &caller{part: 3}}
-	lose := func() { l.cause, l.losses = errors.New("i/o timeout"), l.losses+1; l.tellAway() }
+	lose := func() { l.cause = errors.New("i/o timeout"); l.tellAway(l.lines.Failed(now)) }
 	for range 10 {
 		lose()
 		l.tellBack()
@@ -718,11 +718,11 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	}
 	lose() // this time Redis does not recover soon
 	for range 15 {
-		l.tellAway()
+		l.tellAway(l.lines.StillFailing(now))
 		now = now.Add(time.Second)
 	}
 	l.tellBack()
-	away, back := strings.Count(log.String(), "clicks go to the local disk"), strings.Count(log.String(), "answers again")
+	away, back := strings.Count(log.String(), "writing clicks to the local disk"), strings.Count(log.String(), "answers again")
 	if away != 2 || back != 2 || !strings.Contains(log.String(), "times=10") {
 		t.Errorf("%d lines about the loss, %d about the recovery; want 2 and 2:\n%s", away, back, &log)
 	}
