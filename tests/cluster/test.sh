@@ -5,7 +5,7 @@
 #   test.sh [CASE]...      default: all, in the order below
 #
 # ROLLOUTS (10) restarts of each service, RATE (200) requests a second meanwhile, LINKS (10,000)
-# links before the case upgrade.
+# links before the cases upgrade and backup.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -787,7 +787,8 @@ case_backup() {
 	ok "the schedule made a backup: $(k get cronjob/$release-backup -o jsonpath='{.status.lastSuccessfulTime}')"
 	upgrade --values "$work/backup.yaml"
 	await 60 idle
-	smoke "Ingress before the backup"
+	await 60 reached
+	check fill --count "${LINKS:-10000}" --videos 5
 	keeping keep backup_now
 	before=$(<"$work/before.txt")
 	grep '^{' "$work/keep.txt" >"$work/kept.json"
@@ -812,8 +813,8 @@ case_backup() {
 	[ "$(status "$later")" = 404 ] || die "$later, which was made after the backup, still exists, so no data was lost"
 	operator
 	waits true || die "webhooks and the janitor do not wait after the restore"
-	curl -fsS -X POST -H "Authorization: Bearer $(token)" -H 'Content-Type: application/json' -d '{"webhooks": true, "janitor": true}' \
-		"$(operator_url)/admin/v1/recovery/resume" >/dev/null
+	curl -fsS -X POST -H "Authorization: Bearer $(token)" -H 'Content-Type: application/json' \
+		-d "$(jq '{restoreId, webhooks: true, janitor: true}' "$work/recovery.json")" "$(operator_url)/admin/v1/recovery/resume" >/dev/null
 	waits false || die "webhooks and the janitor still wait"
 	smoke "Ingress after the restore"
 	k delete pod $release-localcloud-0 --wait >/dev/null

@@ -24,6 +24,20 @@ type keptLink struct {
 	At       time.Time `json:"at"` // when the create was acknowledged
 }
 
+// fill creates links and videos that nobody compares later.
+func fill(ctx context.Context, t *target, links, videos int) error {
+	_, key, err := makeAccount(ctx, t, "enterprise")
+	if err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := (&written{key: key}).bulk(ctx, t, links); err != nil {
+		return err
+	}
+	ok(fmt.Sprintf("%d links are created after %.0f s", links, time.Since(started).Seconds()))
+	return manyVideos(ctx, t, videos, 1, clip)
+}
+
 // keep creates two keys and a video, and then ten links a second until ctx ends. Every call must
 // succeed: a backup disturbs nobody. It prints what it has created.
 func keep(ctx context.Context, t *target) error {
