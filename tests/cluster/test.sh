@@ -184,7 +184,7 @@ case_score() {
 			kube-score score --output-format ci "${excused[@]}" - || true)
 		[[ $found = *"[OK]"* ]] || die "$name is not rendered"
 		# The pods of hooks listen on nothing, and skaffold's have no policies.
-		unguarded='linkreel-\(test\|preflight\)'
+		unguarded='linkreel-\(test\|preflight\|restore\)'
 		[ "$name" != devstack.yaml ] || unguarded=
 		found=$(grep '\[CRITICAL\]' <<<"$found" | grep -v "$unguarded/.*NetworkPolicy" || true)
 		# OpenShift chooses users and groups itself, and refuses pods that name one.
