@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// LinkCreate is a link to be. Only URL is needed.
+// LinkCreate describes a new link. Only URL is required.
 type LinkCreate struct {
 	// Destination, http or https.
 	URL string `json:"url"`
@@ -75,7 +75,7 @@ type LinkCreate struct {
 	HasPassword bool `json:"hasPassword"`
 }
 
-// LinkRule leads the visits that meet all its conditions to an address of its own.
+// LinkRule redirects visits that meet all its conditions to a separate URL.
 type LinkRule struct {
 	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
 	Name string       `json:"name"`
@@ -84,7 +84,8 @@ type LinkRule struct {
 	URL string `json:"url"`
 }
 
-// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+// LinkRuleWhen contains the conditions of a rule. At least one is required, and a visit must meet
+// all of them.
 type LinkRuleWhen struct {
 	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
 	Country []string `json:"country,omitempty"`
@@ -108,7 +109,7 @@ type LinkRuleWhen struct {
 	Percent int `json:"percent,omitempty"`
 }
 
-// LinkUpdate changes a link; untouched fields stay.
+// LinkUpdate changes a link. Absent fields do not change.
 type LinkUpdate struct {
 	// New destination. Cannot be null.
 	URL httpapi.Optional[string] `json:"url"`
@@ -212,7 +213,7 @@ type LinkPage struct {
 	NextCursor *int64 `json:"nextCursor"`
 }
 
-// LinkCreated is the receipt for a new link.
+// LinkCreated is the response to the creation of a link.
 type LinkCreated struct {
 	BulkLink
 
@@ -229,7 +230,7 @@ type LinkCreated struct {
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
-// Link is everything known about a link.
+// Link is the complete record of a link.
 type Link struct {
 	LinkSummary
 
@@ -246,14 +247,14 @@ type Link struct {
 	UpdatedAt int64      `json:"updatedAt"`
 }
 
-// TakenDown says when and why the operator took a record off the air.
+// TakenDown tells when and why the operator took a record down.
 type TakenDown struct {
 	At int64 `json:"at"`
 	// The reason that the operator gave.
 	Reason string `json:"reason"`
 }
 
-// LinkExplained is what a link would decide about a visit.
+// LinkExplained is the response that a visit to a link would get.
 type LinkExplained struct {
 	// HTTP status that the visitor would get.
 	Status int `json:"status"`
@@ -265,7 +266,7 @@ type LinkExplained struct {
 	Why string `json:"why"`
 }
 
-// SlugAvailable says whether a create could take a slug now.
+// SlugAvailable reports whether a slug is available now.
 type SlugAvailable struct {
 	// Whether a create could take the slug now.
 	Available bool `json:"available"`
@@ -275,7 +276,7 @@ type SlugAvailable struct {
 	Reason *string `json:"reason"`
 }
 
-// LinkUpdated is the receipt for a changed link.
+// LinkUpdated is the response to an update of a link.
 type LinkUpdated struct {
 	// Always true.
 	Success bool `json:"success"`
@@ -285,7 +286,7 @@ type LinkUpdated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DomainStats is a body of the API or a part of one.
+// DomainStats is part of a request or response body.
 type DomainStats struct {
 	// First day.
 	From string `json:"from"`
@@ -301,7 +302,7 @@ type DomainStats struct {
 	Days []DomainDay `json:"days"`
 }
 
-// DomainDay is a body of the API or a part of one.
+// DomainDay is part of a request or response body.
 type DomainDay struct {
 	// The day, UTC.
 	Date string `json:"date"`
@@ -313,7 +314,7 @@ type DomainDay struct {
 	Ended int64 `json:"ended"`
 }
 
-// LinkStats are clicks over days.
+// LinkStats are the clicks of a link over a range of days.
 type LinkStats struct {
 	// First day.
 	From string `json:"from"`
@@ -343,7 +344,7 @@ type DayClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// HostClicks are the clicks that came from a host.
+// HostClicks are the clicks from a referring host.
 type HostClicks struct {
 	// Host of the page with the link; empty if the browser named none.
 	Host string `json:"host"`
@@ -367,7 +368,7 @@ type DeviceClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// RuleClicks are the clicks that a rule of the link led.
+// RuleClicks are the clicks that a rule of the link redirected.
 type RuleClicks struct {
 	// Name of the rule.
 	Rule string `json:"rule"`
@@ -375,22 +376,22 @@ type RuleClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// BulkCreate makes links, each item on its own.
+// BulkCreate creates links. Each item succeeds or fails independently.
 type BulkCreate struct {
 	// 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as an
 	// error of this item. `x-item-errors` says so to whoever validates requests.
 	URLs []json.RawMessage `json:"urls"`
 }
 
-// BulkUpdate makes one change to links.
+// BulkUpdate applies one change to several links.
 type BulkUpdate struct {
 	IDs []string `json:"ids"`
 	// What changes in each of the links.
 	Set BulkSet `json:"set"`
 }
 
-// BulkSet is what a bulk change sets. Tags replaces all tags and cannot be combined with AddTags or
-// RemoveTags.
+// BulkSet contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
+// AddTags or RemoveTags.
 type BulkSet struct {
 	// Replaces all tags.
 	Tags httpapi.Optional[[]string] `json:"tags"`
@@ -403,19 +404,19 @@ type BulkSet struct {
 	ExpiresAt httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
 }
 
-// BulkDelete deletes links.
+// BulkDelete deletes several links.
 type BulkDelete struct {
 	IDs []string `json:"ids"`
 }
 
-// BulkChanged says what became of each link.
+// BulkChanged contains the result of each link.
 type BulkChanged struct {
 	// One per id, in their order.
 	Results       []BulkChange `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkChange is what became of one link: Data when Status is 200, else Error.
+// BulkChange is the result of one link: Data if Status is 200, otherwise Error.
 type BulkChange struct {
 	// The id that was sent.
 	ID string `json:"id"`
@@ -444,7 +445,7 @@ type BulkChangeFailed struct {
 	Error  BulkItemFail `json:"error"`
 }
 
-// BulkLink is a link as a bulk request shows it.
+// BulkLink is a link in the response to a bulk request.
 type BulkLink struct {
 	// Id of the link.
 	ID string `json:"id"`
@@ -456,7 +457,7 @@ type BulkLink struct {
 	DestinationURL string `json:"destinationUrl"`
 }
 
-// BulkItemFail says why an item was refused.
+// BulkItemFail tells why an item was rejected.
 type BulkItemFail struct {
 	Code apierr.Code `json:"code"`
 	// For people; may change.
@@ -486,21 +487,21 @@ type Tag struct {
 	Name string `json:"name"`
 }
 
-// BulkAllCreated answers a bulk request of which each item was made.
+// BulkAllCreated is the response to a bulk request if all items were created.
 type BulkAllCreated struct {
 	// One per item, in their order.
 	Results       []BulkItemCreated `json:"results"`
 	IgnoredFields []string          `json:"ignoredFields,omitempty"`
 }
 
-// BulkResults answers a bulk request of which an item failed.
+// BulkResults is the response to a bulk request if an item failed.
 type BulkResults struct {
 	// One per item, in their order.
 	Results       []BulkResult `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkResult is what became of an item: Data when Status is 201, else Error.
+// BulkResult is the result of an item: Data if Status is 201, otherwise Error.
 type BulkResult struct {
 	// The status that a request for this item alone would have.
 	Status        int           `json:"status"`
@@ -509,7 +510,7 @@ type BulkResult struct {
 	Error         *BulkItemFail `json:"error,omitempty"`
 }
 
-// BulkItemCreated is an item that was made.
+// BulkItemCreated is an item that was created.
 type BulkItemCreated struct {
 	// The status that a request for this item alone would have.
 	Status        int      `json:"status"`
@@ -517,7 +518,7 @@ type BulkItemCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// BulkItemFailed is an item that was refused.
+// BulkItemFailed is an item that was rejected.
 type BulkItemFailed struct {
 	Status        int          `json:"status"`
 	Error         BulkItemFail `json:"error"`
@@ -558,7 +559,7 @@ type Domain struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DNSRecord is a record to set.
+// DNSRecord is a DNS record that the owner of a domain must create.
 type DNSRecord struct {
 	// Type of the DNS record.
 	Type string `json:"type"`
@@ -568,7 +569,7 @@ type DNSRecord struct {
 	Value string `json:"value"`
 }
 
-// DomainUpdate changes a domain's pages; untouched ones stay.
+// DomainUpdate changes a domain's pages. Absent fields do not change.
 type DomainUpdate struct {
 	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of
 	// the account. Null clears it.
@@ -600,7 +601,7 @@ type DomainList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// VideoCreate is a video to be. Nothing is needed.
+// VideoCreate describes a new video. All fields are optional.
 type VideoCreate struct {
 	// Title of the video; viewers see it. Null is the same as absent.
 	Title      *string  `json:"title"`
@@ -616,7 +617,7 @@ type VideoCreate struct {
 	Recording bool `json:"recording"`
 }
 
-// VideoUpdate changes a video; untouched fields stay.
+// VideoUpdate changes a video. Absent fields do not change.
 type VideoUpdate struct {
 	// New title; viewers see it. Null clears.
 	Title httpapi.Optional[string] `json:"title"`
@@ -626,7 +627,7 @@ type VideoUpdate struct {
 	ExternalID  httpapi.Optional[string]   `json:"externalId"`
 }
 
-// VideoAccessUpdate replaces who may see a video.
+// VideoAccessUpdate replaces the access settings of a video.
 type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
@@ -640,7 +641,7 @@ type VideoAccessUpdate struct {
 	EmbedOrigins httpapi.Optional[[]string] `json:"embedOrigins"`
 }
 
-// VideoAccess says who may see a video, and how.
+// VideoAccess defines who may see a video, and how.
 type VideoAccess struct {
 	Privacy string `json:"privacy"`
 	// Milliseconds since 1970.
@@ -652,7 +653,7 @@ type VideoAccess struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// VideoThumbnail chooses the picture of a video.
+// VideoThumbnail selects the thumbnail of a video.
 type VideoThumbnail struct {
 	// Seconds from the beginning of the video, or `null` for the automatic picture.
 	Time *float64 `json:"time"`
@@ -676,7 +677,7 @@ type Caption struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// VideoUpdated is the receipt for a changed video.
+// VideoUpdated is the response to an update of a video.
 type VideoUpdated struct {
 	// Always true.
 	Success       bool     `json:"success"`
@@ -721,7 +722,7 @@ type VideoList struct {
 	Data []VideoSummary `json:"data"`
 }
 
-// VideoCreated is the receipt for a new video.
+// VideoCreated is the response to the creation of a video.
 type VideoCreated struct {
 	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
@@ -743,7 +744,7 @@ type VideoCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// Video is everything known about a video.
+// Video is the complete record of a video.
 type Video struct {
 	VideoSummary
 
@@ -781,7 +782,7 @@ type Video struct {
 	Error *VideoError `json:"error,omitempty"`
 }
 
-// VideoError says why a video failed.
+// VideoError tells why a video failed.
 type VideoError struct {
 	// Why the file did not become a video. New codes will come; treat one you do not know as
 	// `INTERNAL`.
@@ -791,7 +792,7 @@ type VideoError struct {
 	DocURL  string `json:"docUrl"`
 }
 
-// Rendition is one size in which a video plays.
+// Rendition is one size in which a video can be played.
 type Rendition struct {
 	// Name of the size, such as `720p`.
 	Name string `json:"name"`
@@ -807,7 +808,7 @@ type Rendition struct {
 	FrameRate float64 `json:"frameRate"`
 }
 
-// CaptionsStored is the receipt for captions.
+// CaptionsStored is the response to an upload of captions.
 type CaptionsStored struct {
 	// Always true.
 	Success bool `json:"success"`
@@ -815,7 +816,7 @@ type CaptionsStored struct {
 	Language string `json:"language"`
 }
 
-// Account is the account of the key.
+// Account is the account of the API key.
 type Account struct {
 	// Id of the account.
 	ID string `json:"id"`
@@ -832,7 +833,7 @@ type Account struct {
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// AccountLimits are what an account may have; null is no limit.
+// AccountLimits are the limits of an account. null means no limit.
 type AccountLimits struct {
 	// Requests a minute.
 	RequestsPerMinute int `json:"requestsPerMinute"`
@@ -848,7 +849,7 @@ type AccountLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// AccountUsage are the records that an account has now.
+// AccountUsage is the current usage of an account.
 type AccountUsage struct {
 	// Links of the account.
 	Links int64 `json:"links"`
@@ -860,7 +861,7 @@ type AccountUsage struct {
 	StoredBytes int64 `json:"storedBytes"`
 }
 
-// AccountSettingsUpdate is a body of the API or a part of one.
+// AccountSettingsUpdate is part of a request or response body.
 type AccountSettingsUpdate struct {
 	// Cannot be null.
 	Name httpapi.Optional[string] `json:"name"`
@@ -868,7 +869,7 @@ type AccountSettingsUpdate struct {
 	DefaultDomainID httpapi.Optional[string] `json:"defaultDomainId"`
 }
 
-// KeyCreate is a key to be.
+// KeyCreate describes a new API key.
 type KeyCreate struct {
 	// Label by which people recognise the key.
 	Name string `json:"name"`
@@ -879,7 +880,7 @@ type KeyCreate struct {
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 }
 
-// KeyRoll asks for the successor of a key.
+// KeyRoll requests the successor of a key.
 type KeyRoll struct {
 	// How long the old key keeps working. At most seven days.
 	OverlapSeconds float64 `json:"overlapSeconds"`
@@ -915,7 +916,7 @@ type KeyList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// KeyCreated is a new key with its secret, which is never shown again.
+// KeyCreated is a new API key with its secret. The secret is not shown again.
 type KeyCreated struct {
 	Key
 
@@ -923,7 +924,7 @@ type KeyCreated struct {
 	Secret string `json:"key"`
 }
 
-// Member is a person of the account.
+// Member is a member of the account.
 type Member struct {
 	// Id of the member.
 	ID string `json:"id"`
@@ -956,7 +957,7 @@ type MemberSignInLink struct {
 	ExpiresAt int64  `json:"expiresAt"`
 }
 
-// MemberUpdate changes a member; untouched fields stay.
+// MemberUpdate changes a member. Absent fields do not change.
 type MemberUpdate struct {
 	// New name of the member.
 	Name httpapi.Optional[string] `json:"name"`
@@ -970,7 +971,7 @@ type InvitationCreate struct {
 	Role string  `json:"role"`
 }
 
-// Invitation asks a person to become a member.
+// Invitation invites a person to become a member.
 type Invitation struct {
 	// Id of the invitation.
 	ID string `json:"id"`
@@ -982,7 +983,7 @@ type Invitation struct {
 	ExpiresAt int64         `json:"expiresAt"`
 }
 
-// InvitationCreated is a new invitation with its link, which is never shown again.
+// InvitationCreated is a new invitation with its link. The link is not shown again.
 type InvitationCreated struct {
 	Invitation
 
@@ -1000,7 +1001,7 @@ type InvitationList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// DeviceCodeCreate begins to ask a person for a key.
+// DeviceCodeCreate starts a request to a person for an API key.
 type DeviceCodeCreate struct {
 	// Name of the key.
 	Name string `json:"name"`
@@ -1008,8 +1009,8 @@ type DeviceCodeCreate struct {
 	Scopes []string `json:"scopes"`
 }
 
-// DeviceCode is a question to a person for a key. Show UserCode, open VerificationURL in their
-// browser, and ask for the key every Interval seconds.
+// DeviceCode is a request to a person for an API key. Show UserCode, open VerificationURL in the
+// person's browser, and poll for the key every Interval seconds.
 type DeviceCode struct {
 	// A secret. The program collects the key with it.
 	Code string `json:"deviceCode"`
@@ -1022,13 +1023,13 @@ type DeviceCode struct {
 	Interval int `json:"interval"`
 }
 
-// DeviceCodeCollect collects the key.
+// DeviceCodeCollect collects the key of a device code.
 type DeviceCodeCollect struct {
 	// The `deviceCode` that the request for a code returned.
 	DeviceCode string `json:"deviceCode"`
 }
 
-// SignInLinkCreate asks for a one-time link.
+// SignInLinkCreate requests a one-time link.
 type SignInLinkCreate struct {
 	// Id of an existing member.
 	MemberID string `json:"memberId"`
@@ -1037,7 +1038,7 @@ type SignInLinkCreate struct {
 	Role string `json:"role"`
 }
 
-// SignInLink is a one-time link with which a person signs in to the console.
+// SignInLink is a one-time link for signing in to the console.
 type SignInLink struct {
 	MemberSignInLink
 
@@ -1045,14 +1046,14 @@ type SignInLink struct {
 	MemberID string `json:"memberId"`
 }
 
-// AccountCreate is an account to be.
+// AccountCreate describes a new account.
 type AccountCreate struct {
 	// Name of the account.
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 }
 
-// AccountUpdate changes an account; untouched fields stay.
+// AccountUpdate changes an account. Absent fields do not change.
 type AccountUpdate struct {
 	// New name of the account.
 	Name httpapi.Optional[string] `json:"name"`
@@ -1064,7 +1065,8 @@ type AccountUpdate struct {
 	Limits httpapi.Optional[OwnLimitsUpdate] `json:"limits"`
 }
 
-// OwnLimitsUpdate are exceptions from a plan's limits: untouched ones stay, null is the plan's.
+// OwnLimitsUpdate are exceptions to a plan's limits. Absent limits do not change. null restores the
+// plan's limit.
 type OwnLimitsUpdate struct {
 	Links       httpapi.Optional[float64] `json:"links"`
 	Videos      httpapi.Optional[float64] `json:"videos"`
@@ -1072,7 +1074,7 @@ type OwnLimitsUpdate struct {
 	StoredBytes httpapi.Optional[float64] `json:"storedBytes"`
 }
 
-// OperatorAccount is an account as the operator sees it.
+// OperatorAccount is an account in the operator's API.
 type OperatorAccount struct {
 	// Id of the account.
 	ID string `json:"id"`
@@ -1092,7 +1094,7 @@ type OperatorAccount struct {
 	IgnoredFields []string  `json:"ignoredFields,omitempty"`
 }
 
-// OwnLimits are exceptions from a plan's limits; null is the plan's.
+// OwnLimits are exceptions to a plan's limits. null means the plan's limit.
 type OwnLimits struct {
 	Links       *int64 `json:"links"`
 	Videos      *int64 `json:"videos"`
@@ -1100,7 +1102,7 @@ type OwnLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// OperatorAccountPage is one page of the list of accounts.
+// OperatorAccountPage is one page of the accounts.
 type OperatorAccountPage struct {
 	// The items of the page.
 	Data []OperatorAccount `json:"data"`
@@ -1110,7 +1112,7 @@ type OperatorAccountPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// TakedownCreate names what to take down by one of its first three fields.
+// TakedownCreate selects the record to take down. Set one of the first three fields.
 type TakedownCreate struct {
 	// A short or share address.
 	URL string `json:"url"`
@@ -1122,7 +1124,7 @@ type TakedownCreate struct {
 	Reason string `json:"reason"`
 }
 
-// Takedown is a link or video that the operator took off the air.
+// Takedown is a link or video that the operator took down.
 type Takedown struct {
 	// Id of the takedown.
 	ID string `json:"id"`
@@ -1139,7 +1141,7 @@ type Takedown struct {
 	CreatedAt int64  `json:"createdAt"`
 }
 
-// TakedownPage is one page of what is taken down.
+// TakedownPage is one page of takedowns.
 type TakedownPage struct {
 	// The items of the page.
 	Data []Takedown `json:"data"`
@@ -1149,7 +1151,7 @@ type TakedownPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// FailingWebhook is a webhook whose last attempt failed, as the operator sees it.
+// FailingWebhook is a webhook with a failed last attempt, in the operator's API.
 type FailingWebhook struct {
 	// Id of the webhook.
 	ID string `json:"id"`
@@ -1166,7 +1168,7 @@ type FailingWebhook struct {
 	Waiting int `json:"waiting"`
 }
 
-// FailingWebhookPage is one page of webhooks that fail.
+// FailingWebhookPage is one page of failing webhooks.
 type FailingWebhookPage struct {
 	// The items of the page.
 	Data []FailingWebhook `json:"data"`
@@ -1176,7 +1178,7 @@ type FailingWebhookPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// Actor is who made a change.
+// Actor is the author of a change.
 type Actor struct {
 	// Who acted: a key of the API, a member in the console, the operator, or Linkreel itself.
 	Type string `json:"type"`
@@ -1203,7 +1205,7 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Session is a member's session, as its events show it.
+// Session is a member's session in an event.
 type Session struct {
 	// Id of the session.
 	ID string `json:"id"`
@@ -1219,7 +1221,7 @@ type Session struct {
 	EndedAt *int64 `json:"endedAt"`
 }
 
-// EventSignInLink is a one-time link for a member, as its events show it.
+// EventSignInLink is a member's one-time link in an event.
 type EventSignInLink struct {
 	// Id of the sign-in link.
 	ID string `json:"id"`
@@ -1233,7 +1235,7 @@ type EventSignInLink struct {
 	ExpiresAt int64         `json:"expiresAt"`
 }
 
-// EventPage is a page of a feed.
+// EventPage is one page of the event feed.
 type EventPage struct {
 	// The items of the page.
 	Data []Event `json:"data"`
@@ -1243,7 +1245,7 @@ type EventPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// WebhookCreate asks for a webhook.
+// WebhookCreate describes a new webhook.
 type WebhookCreate struct {
 	// An https address on a public host, port 443, 80 or above 1023.
 	URL    string   `json:"url"`
@@ -1252,7 +1254,7 @@ type WebhookCreate struct {
 	Description *string `json:"description"`
 }
 
-// WebhookUpdate changes a webhook; untouched fields stay.
+// WebhookUpdate changes a webhook. Absent fields do not change.
 type WebhookUpdate struct {
 	// New address of the receiver.
 	URL    httpapi.Optional[string] `json:"url"`
@@ -1263,13 +1265,13 @@ type WebhookUpdate struct {
 	Enabled httpapi.Optional[bool] `json:"enabled"`
 }
 
-// WebhookReplay asks for a time range of events again.
+// WebhookReplay requests that the events of a time range are sent again.
 type WebhookReplay struct {
 	From jsdate.Moment `json:"from"`
 	To   jsdate.Moment `json:"to"`
 }
 
-// Webhook is a subscription.
+// Webhook is a subscription to events.
 type Webhook struct {
 	// Id of the webhook.
 	ID string `json:"id"`
@@ -1291,7 +1293,7 @@ type Webhook struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// WebhookCreated is a new webhook with its secret, which is never shown again.
+// WebhookCreated is a new webhook with its secret. The secret is not shown again.
 type WebhookCreated struct {
 	Webhook
 
@@ -1321,7 +1323,7 @@ type Attempt struct {
 	Response string `json:"response"`
 }
 
-// Delivery is one event on its way to one webhook.
+// Delivery is the delivery of one event to one webhook.
 type Delivery struct {
 	// Id of the delivery.
 	ID string `json:"id"`
@@ -1355,7 +1357,7 @@ type DeliveryPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// Replay is a time range of events that is sent again.
+// Replay is a time range of events that are sent again.
 type Replay struct {
 	// Id of the replay.
 	ID string `json:"id"`
@@ -1365,7 +1367,7 @@ type Replay struct {
 	To        int64  `json:"to"`
 }
 
-// Recovery is a body of the API or a part of one.
+// Recovery is part of a request or response body.
 type Recovery struct {
 	// Every restore has another id.
 	RestoreID *string `json:"restoreId"`
