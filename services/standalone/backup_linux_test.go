@@ -349,7 +349,7 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 			held = append(held, what+" "+id)
 		}
 	}
-	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members", own, "")
+	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members?limit=100", own, "")
 	var members struct{ Data []struct{ ID, Role string } }
 	if err := json.Unmarshal([]byte(text), &members); err != nil || len(members.Data) == 0 {
 		t.Fatalf("members: %v %s", err, text)
