@@ -425,7 +425,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 // eventually waits until wrong returns "".
 func eventually(t *testing.T, wrong func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for last := wrong(); last != ""; last = wrong() {
 		if time.Now().After(deadline) {
 			t.Fatal(last)
