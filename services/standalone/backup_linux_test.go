@@ -349,7 +349,7 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 			held = append(held, what+" "+id)
 		}
 	}
-	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members", own, "")
+	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members?limit=100", own, "")
 	var members struct{ Data []struct{ ID, Role string } }
 	if err := json.Unmarshal([]byte(text), &members); err != nil || len(members.Data) == 0 {
 		t.Fatalf("members: %v %s", err, text)
@@ -425,7 +425,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 // eventually waits until wrong returns "".
 func eventually(t *testing.T, wrong func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for last := wrong(); last != ""; last = wrong() {
 		if time.Now().After(deadline) {
 			t.Fatal(last)
