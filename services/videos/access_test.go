@@ -29,17 +29,17 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": true, "embedOrigins": []any{}}, w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	// An update may leave out the password if the video has one.
+	// An update may omit the password if the video has one.
 	w.setAccess(v, `{"privacy":"password","allowDownload":false,"embedOrigins":["https://A.example","https://a.example:443","http://[::1]:8080"]}`).want(200)
 	w.guess(v, "one").want(303)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": false, "embedOrigins": []any{"https://a.example", "http://[::1]:8080"}}, got.json()); diff != "" {
 		t.Error(diff)
 	}
-	// A PUT of the answer to GET changes nothing.
+	// A PUT with the body of the GET response changes nothing.
 	again := w.setAccess(v, got.body).want(200)
 	if again.header.Get("ETag") != got.header.Get("ETag") {
-		t.Error("putting back what is there was a change")
+		t.Error("a PUT of the current rule changed the ETag, want no change")
 	}
 	w.setAccess(v, `{"privacy":"password","password":"two"}`, header("If-Match", `"r1"`)).want(412)
 	w.setAccess(v, `{"privacy":"password","password":"two"}`).want(200)
@@ -48,7 +48,7 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(open, w.setAccess(v, `{"privacy":"public"}`).want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old rule's password is gone
+	w.setAccess(v, `{"privacy":"password"}`).want(400) // the password of the old rule no longer exists
 	for body, field := range map[string]string{
 		`{"privacy":"public","password":"x"}`:     "password not_allowed",
 		`{"privacy":"expiring"}`:                  "expiresAt required",
@@ -67,11 +67,11 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 		a := w.setAccess(v, body).want(400)
 		d := a.json()["error"].(map[string]any)["details"].([]any)[0].(map[string]any)
 		if got := fmt.Sprint(d["field"], " ", d["code"]); got != field {
-			t.Errorf("%s: %s, want %s", body, got, field)
+			t.Errorf("PUT of %s reported %s, want %s", body, got, field)
 		}
 	}
 	if diff := cmp.Diff(open, w.api(http.MethodGet, "/"+v.id+"/access", "").json()); diff != "" {
-		t.Errorf("a refused PUT changed something: %s", diff)
+		t.Errorf("a rejected PUT changed the rule (-before +after):\n%s", diff)
 	}
 	w.as("acc_b", http.MethodPut, "/"+v.id+"/access", `{"privacy":"nonsense"}`).want(404)
 	w.as("acc_b", http.MethodGet, "/"+v.id+"/access", "").want(404)
@@ -97,21 +97,21 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 	w.setAccess(v, `{"privacy":"password","password":"p"}`).want(200)
 	for _, address := range []string{watch, long, folder + media, strings.Replace(long, "master", "720p", 1), strings.Replace(watch, "master.m3u8", "storyboard.vtt", 1)} {
 		if a := w.send(http.MethodGet, address, ""); a.status != 403 {
-			t.Errorf("%s: %d under the old rule", address, a.status)
+			t.Errorf("GET %s with access under the old rule returned %d, want 403", address, a.status)
 		}
 	}
 	if p := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(p.body, "Plans") || !strings.Contains(p.body, "<form") {
-		t.Errorf("the page shows:\n%s", p.body)
+		t.Errorf("want a password form without the title, got the page:\n%s", p.body)
 	}
 	for path, status := range map[string]int{"/session": 403, "/status": 403, "/video.mp4": 404, "/thumbnail.jpg": 404} {
 		w.send(http.MethodGet, v.path+path, "").want(status)
 	}
 	w.send(http.MethodGet, "/oembed?url="+url.QueryEscape(v.share), "").want(403)
-	// The owner's addresses work under every rule.
+	// The owner's URLs work under every rule.
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 
-	// And the other way round: a viewer who had unlocked it has to do so again.
+	// After a change of the password, a viewer who unlocked the video must unlock it again.
 	b := w.browser()
 	b.guess(v, "p").want(303)
 	b.send(http.MethodGet, v.path+"/session", "").want(200)
@@ -147,24 +147,24 @@ func TestNoReplicaGivesWhatTheOldRuleGave(t *testing.T) {
 		for _, w := range []*world{other, changer} {
 			for _, address := range []string{watch, long, media, file} {
 				if a := w.send(http.MethodGet, strings.TrimPrefix(address, one.base), ""); a.status != 403 {
-					t.Errorf("round %d: %s: %d under the old rule", round, address, a.status)
+					t.Errorf("round %d: GET %s with access under the old rule returned %d, want 403", round, address, a.status)
 				}
 			}
 			if p := w.send(http.MethodGet, v.path, "").want(200); !strings.Contains(p.body, "<form") {
-				t.Errorf("round %d: the page is open", round)
+				t.Errorf("round %d: the page has no password form, want one", round)
 			}
 		}
 	}
 }
 
-// firstAddress is the first media address of a playlist.
+// firstAddress returns the first media URL of a playlist.
 func firstAddress(playlist answer) string {
 	for line := range strings.SplitSeq(playlist.body, "\n") {
 		if line != "" && !strings.HasPrefix(line, "#") {
 			return line
 		}
 	}
-	playlist.t.Fatalf("no address in\n%s", playlist.body)
+	playlist.t.Fatalf("no media URL in the playlist:\n%s", playlist.body)
 	return ""
 }
 
@@ -177,7 +177,7 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	folder := native[:strings.LastIndex(native, "/")+1]
 	name := firstAddress(w.send(http.MethodGet, folder+"720p.m3u8", "").want(200))
 	if strings.Contains(name, "/") || !strings.HasSuffix(name, ".mp4") {
-		t.Fatalf("media at %q", name)
+		t.Fatalf("the first media URL is %q, want the name of an .mp4 file", name)
 	}
 	led := w.send(http.MethodGet, folder+name, "").want(302)
 	to, err := url.Parse(led.header.Get("Location"))
@@ -185,18 +185,18 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	var seconds int
 	_, err = fmt.Sscan(to.Query().Get("X-Goog-Expires"), &seconds)
 	if err != nil || seconds > 900 || !strings.HasPrefix(to.String(), w.uploads) {
-		t.Errorf("leads to %s", to)
+		t.Errorf("media redirects to %s, want a URL of storage signed for at most 900 s", to)
 	}
 	w.send(http.MethodGet, to.String(), "").want(200)
 	for _, bad := range []string{"media~", "media~..~x.mp4", "media~1-1~720p.mp4", strings.Replace(name, "720p", "download", 1), "media~captions~en.mp4", strings.Replace(name, "~", "~..~", 1)} {
 		w.send(http.MethodGet, folder+url.PathEscape(bad), "").want(404)
 	}
-	// Every signed URL that a page or a playlist gives ends within 15 minutes.
+	// Every signed URL on a page or in a playlist expires within 15 minutes.
 	for _, address := range w.send(http.MethodGet, v.path+"/session", "").want(200).json()["media"].([]any) {
 		u, err := url.Parse(address.(string))
 		must(t, err)
 		if _, err := fmt.Sscan(u.Query().Get("X-Goog-Expires"), &seconds); err != nil || seconds > 900 {
-			t.Errorf("signed for %d seconds", seconds)
+			t.Errorf("a URL is signed for %d s, want at most 900", seconds)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestOnlyNamesThatPlaylistsGaveLeadToMedia(t *testing.T) {
 	first, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
 	must(t, err)
 	must(t, w.jobs.Nack(t.Context(), tokenOf(first)))
-	w.work(v.id, func(o *transcode.Outcome) { // by the second attempt
+	w.work(v.id, func(o *transcode.Outcome) { // published by the second attempt
 		o.Renditions[0].Object = o.Prefix + "720p-source.mp4"
 	})
 	w.get(v.id)
@@ -220,10 +220,10 @@ func TestOnlyNamesThatPlaylistsGaveLeadToMedia(t *testing.T) {
 	for list, want := range map[string]string{"720p": "720p-source", "360p": "360p", "audio": "audio"} {
 		name := firstAddress(w.send(http.MethodGet, folder+list+".m3u8", "").want(200))
 		if want = "media~" + generation + "-2~" + want + ".mp4"; name != want {
-			t.Errorf("%s is at %q, want %q", list, name, want)
+			t.Errorf("the media URL in %s is %q, want %q", list, name, want)
 		}
 		w.send(http.MethodGet, folder+name, "").want(302)
-		// A player may hold a playlist of an earlier attempt.
+		// A player may still have a playlist of an earlier attempt.
 		w.send(http.MethodGet, folder+strings.Replace(name, "-2~", "-1~", 1), "").want(302)
 	}
 	for _, bad := range []string{
@@ -231,7 +231,7 @@ func TestOnlyNamesThatPlaylistsGaveLeadToMedia(t *testing.T) {
 		"-3~720p.mp4", "-0~720p.mp4", "--1~720p.mp4", "-000002~720p.mp4", "-+2~720p.mp4",
 	} {
 		if a := w.send(http.MethodGet, folder+"media~"+generation+bad, ""); a.status != 404 {
-			t.Errorf("%.40s: %d, want 404", bad, a.status)
+			t.Errorf("GET of media name %.40s returned %d, want 404", bad, a.status)
 		}
 	}
 	for _, bad := range []string{"media~0" + generation + "-2~720p.mp4", "media~parts-" + generation + "~0-2~720p.mp4"} {
@@ -245,17 +245,18 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	v := w.ready(fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, time.Now().Add(time.Hour).UnixMilli()))
 	w.clock.Advance(2 * time.Hour)
 	w.send(http.MethodGet, v.path, "").want(410)
-	own := w.get(v.id) // its owner still watches and downloads it
+	own := w.get(v.id) // the owner can still watch and download the video
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
-	w.setAccess(v, got.body).want(200) // a PUT may keep an expiry that has passed
+	w.setAccess(v, got.body).want(200) // a PUT may contain an expiry that has passed if the video has that expiry
 	w.send(http.MethodGet, v.path, "").want(410)
 	w.setAccess(v, fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, w.clock.Now().Add(time.Hour).UnixMilli())).want(200)
 	w.send(http.MethodGet, v.path, "").want(200)
 }
 
-// TestARuleOlderThanARestoreSaysSo restores nothing: the record of a restore is enough.
+// TestARuleOlderThanARestoreSaysSo only writes the record of a restore. No actual restore is
+// needed.
 func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -263,7 +264,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	w.clock.Advance(time.Hour)
 	r, err := restored.Write(t.Context(), w.db, w.clock.Now().Add(-2*time.Hour))
 	must(t, err)
-	for _, call := range w.svc.WarmUp { // one of them reads the record, as at a start
+	for _, call := range w.svc.WarmUp { // one of these calls reads the record, as at the start of a process
 		if call.To == "Firestore" {
 			must(t, call.Do(t.Context()))
 		}
@@ -274,27 +275,27 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 		t.Fatalf("accessRestoredAt is %v, want %v", got, at)
 	}
 	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "accessRestoredAt") {
-		t.Error("visitors see it")
+		t.Error("the public page contains accessRestoredAt, want it only in the API")
 	}
 	w.clock.Advance(time.Minute)
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"New"}`).want(200)
 	if got := shown(v.id); got != at {
-		t.Errorf("after a change of the title it is %v, want %v", got, at)
+		t.Errorf("after a change of the title accessRestoredAt is %v, want %v", got, at)
 	}
 	rule := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).body
 	confirmed := w.setAccess(v, rule).want(200)
 	if got := shown(v.id); got != nil {
-		t.Errorf("after the rule was confirmed it is %v", got)
+		t.Errorf("after the rule was confirmed accessRestoredAt is %v, want none", got)
 	}
 	if again := w.setAccess(v, rule).want(200); again.header.Get("ETag") != confirmed.header.Get("ETag") {
-		t.Error("a rule that was confirmed before is a change")
+		t.Error("confirming the rule again changed the ETag, want no change")
 	}
 	w.setAccess(other, `{"privacy":"public"}`).want(200)
 	if got := shown(other.id); got != nil {
-		t.Errorf("after a new rule it is %v", got)
+		t.Errorf("after a new rule accessRestoredAt is %v, want none", got)
 	}
 	if got := shown(w.ready(`{"privacy":"unlisted"}`).id); got != nil {
-		t.Errorf("at a video of after the restore it is %v", got)
+		t.Errorf("accessRestoredAt of a video created after the restore is %v, want none", got)
 	}
 }
 
@@ -305,18 +306,18 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.setAccess(v, `{"privacy":"public","allowDownload":false,"embedOrigins":["https://www.example.com","https://docs.example.com:8443"]}`).want(200)
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(404)
 	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "video.mp4") {
-		t.Error("the page names the file")
+		t.Error("the page contains the URL of the file, want none while downloads are off")
 	}
 	w.send(http.MethodGet, w.get(v.id)["downloadUrl"].(string), "").want(302)
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
 	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors https://www.example.com https://docs.example.com:8443") {
-		t.Errorf("policy %q", csp)
+		t.Errorf("Content-Security-Policy is %q, want it to end with frame-ancestors and both origins", csp)
 	}
 	w.setAccess(v, `{"privacy":"public"}`).want(200)
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
 }
 
-// The bound on languages is a rule for requests, not a quota that depends on the plan.
+// The maximum number of languages is a validation rule and not a quota of the plan.
 func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -331,7 +332,7 @@ func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	if a.code() != "VALIDATION_ERROR" || !strings.Contains(a.body, `"out_of_range"`) || !strings.Contains(a.body, `"max":50`) {
 		t.Error(a.body)
 	}
-	put("xaa").want(200) // replacing one still works
+	put("xaa").want(200) // replacing a track still works
 }
 
 func TestCaptionsAreListedAndDeleted(t *testing.T) {
@@ -353,7 +354,7 @@ func TestCaptionsAreListedAndDeleted(t *testing.T) {
 		t.Error(diff)
 	}
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, `label="Deutsch"`) {
-		t.Error("the menu does not show the language's own name")
+		t.Error("the page has no caption label Deutsch, want the name of the language in that language")
 	}
 	w.api(http.MethodDelete, "/"+v.id+"/captions/DE", "").want(204)
 	w.api(http.MethodDelete, "/"+v.id+"/captions/de", "").want(404)
@@ -361,6 +362,6 @@ func TestCaptionsAreListedAndDeleted(t *testing.T) {
 	w.as("acc_b", http.MethodDelete, "/"+v.id+"/captions/tlh", "").want(404)
 	w.as("acc_b", http.MethodGet, "/"+v.id+"/captions", "").want(404)
 	if n := len(w.objects("videos/" + v.id + "/captions/")); n != 2 {
-		t.Errorf("%d caption files, want 2", n)
+		t.Errorf("storage has %d caption files, want 2", n)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// bytes is how many bytes of videos storage has on disk, including unfinished uploads.
+// bytes returns how many bytes of videos storage has on disk, including unfinished uploads.
 func (w *world) bytes() (n int64) {
 	w.t.Helper()
 	for _, dir := range []string{"data", "tmp"} {
@@ -28,13 +28,13 @@ func (w *world) bytes() (n int64) {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			if info, err := d.Info(); err == nil { // else it has just been removed
+			if info, err := d.Info(); err == nil { // otherwise, the file has just been removed
 				n += info.Size()
 			}
 			return nil
 		}))
 	}
-	// One object names the database that owns the bucket.
+	// One other object names the database that owns the bucket.
 	for o, err := range w.bucket.List(w.t.Context(), "") {
 		must(w.t, err)
 		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
@@ -44,13 +44,12 @@ func (w *world) bytes() (n int64) {
 	return n
 }
 
-// hoarder is an account that may store 1,000 bytes and 2 videos, and tries to store
-// more.
+// hoarder is an account that may store 1,000 bytes and 2 videos and tries to store more.
 type hoarder struct {
 	*world
 	account string
 	mu      sync.Mutex
-	puts    []string // upload addresses that it has had; guarded by mu while several are made
+	puts    []string // all its upload URLs; mu guards them during concurrent creates
 }
 
 func (w *world) hoarder(name string) *hoarder {
@@ -68,7 +67,7 @@ func (h *hoarder) make(body string) waiting {
 	h.t.Helper()
 	m := h.as(h.account, http.MethodPost, "", body).want(201).json()
 	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string)}
-	v.session, _ = m["resumableUploadUrl"].(string) // none if other sessions have reserved all that is left
+	v.session, _ = m["resumableUploadUrl"].(string) // "" if other sessions have reserved the rest of the storage limit
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.puts = append(h.puts, v.put)
@@ -83,28 +82,28 @@ func (h *hoarder) look(v waiting) map[string]any {
 
 func (h *hoarder) remove(v waiting) { h.as(h.account, http.MethodDelete, "/"+v.id, "").want(204) }
 
-// ready makes v a video that plays.
+// ready uploads and transcodes v.
 func (h *hoarder) ready(v waiting) {
 	h.t.Helper()
 	h.send(http.MethodPut, v.put, "a film").want(200)
 	if s := h.look(v)["status"]; s != "processing" {
-		h.t.Fatalf("status %v after the upload", s)
+		h.t.Fatalf("after the upload the status is %v, want processing", s)
 	}
 	h.work(v.id, nil)
 	if s := h.look(v)["status"]; s != "ready" {
-		h.t.Fatalf("status %v after the work", s)
+		h.t.Fatalf("after the job the status is %v, want ready", s)
 	}
 }
 
-// cut sends 500 of 900 bytes to a session and then disconnects. Storage keeps the
-// bytes, so that the upload can be resumed.
+// cut sends 500 of 900 bytes to a session and then disconnects. Storage keeps the bytes for a
+// later resume.
 func (h *hoarder) cut(session string) {
 	h.t.Helper()
 	rest := h.begin(session, "Content-Range: bytes 0-899/900\r\n")
 	rest(0)
 }
 
-// begin sends 500 of 900 bytes. rest sends n more bytes and then disconnects.
+// begin sends 500 of 900 bytes. The returned rest sends n more bytes and then disconnects.
 func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	h.t.Helper()
 	u, err := url.Parse(address)
@@ -113,7 +112,7 @@ func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	must(h.t, err)
 	_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 900\r\n%s\r\n%s", u.RequestURI(), u.Host, headers, strings.Repeat("x", 500))
 	must(h.t, err)
-	eventually(h.t, "storage has the first bytes", func() bool { return h.bytes() >= 500 || h.ended(address) })
+	eventually(h.t, "storage has received the first bytes", func() bool { return h.bytes() >= 500 || h.ended(address) })
 	return func(n int) {
 		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have closed the connection
 		_ = conn.Close()
@@ -130,77 +129,77 @@ var ways = []struct {
 	name string
 	do   func(h *hoarder)
 }{
-	{"a session that is not finished", func(h *hoarder) { h.cut(h.make(`{}`).session) }},
-	{"a session that is finished after the deletion", func(h *hoarder) {
+	{"unfinished session", func(h *hoarder) { h.cut(h.make(`{}`).session) }},
+	{"session finished after the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.remove(v)
 		h.send(http.MethodPut, v.session, strings.Repeat("y", 900), header("Content-Range", "bytes 0-899/900"))
 	}},
-	{"a session in use while its video is deleted", func(h *hoarder) {
+	{"session in use during the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		rest := h.begin(v.session, "Content-Range: bytes 0-899/900\r\n")
 		h.remove(v)
 		rest(400)
 	}},
-	{"many sessions, one after the other", func(h *hoarder) {
+	{"many sessions in sequence", func(h *hoarder) {
 		for range 8 {
 			v := h.make(`{}`)
 			h.cut(v.session)
 			h.remove(v)
 		}
 	}},
-	{"more in a session than there is room for", func(h *hoarder) {
+	{"session over the storage limit", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.send(http.MethodPut, v.session, strings.Repeat("x", 256<<10), header("Content-Range", "bytes 0-262143/*")).want(400)
 	}},
-	{"the session of before a failure, and the one after it", func(h *hoarder) {
+	{"sessions before and after a failure", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.send(http.MethodPut, v.put, "").want(200)
 		failed := h.look(v)
 		next, _ := failed["resumableUploadUrl"].(string)
 		if failed["status"] != "failed" || next == "" || next == v.session {
-			h.t.Fatalf("after an empty file: %v", failed)
+			h.t.Fatalf("after an empty file: got %v, want status failed and a new session", failed)
 		}
 		h.send(http.MethodPut, v.session, "x", header("Content-Range", "bytes 500-500/900"))
 		h.cut(next)
 	}},
-	{"a file sent whole beside a session", func(h *hoarder) {
+	{"file in one piece next to a session", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.send(http.MethodPut, v.put, "a film").want(200)
 		h.look(v)
 	}},
-	{"an upload that expired", func(h *hoarder) {
+	{"expired upload", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.clock.Advance(49 * time.Hour)
 		eventually(h.t, "the session has ended with its upload", func() bool { h.clock.Advance(10 * time.Second); return h.ended(v.session) })
 		h.puts = append(h.puts, h.look(v)["uploadUrl"].(string))
 	}},
-	{"a recording", func(h *hoarder) { h.cut(h.make(`{"recording":true}`).session) }},
-	{"a file that is too large, twice", func(h *hoarder) {
+	{"recording", func(h *hoarder) { h.cut(h.make(`{"recording":true}`).session) }},
+	{"file that is too large, twice", func(h *hoarder) {
 		v := h.make(`{}`)
 		for range 2 {
 			h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
 			if got := h.look(v); got["status"] != "failed" {
-				h.t.Errorf("5,000 bytes in an account of 1,000: %v", got["status"])
+				h.t.Errorf("after 5,000 bytes in an account of 1,000 the status is %v, want failed", got["status"])
 			}
 		}
 	}},
-	{"a file put after the deletion", func(h *hoarder) {
+	{"upload after the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.remove(v)
 		h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
 	}},
-	{"a file put while the video is deleted", func(h *hoarder) {
+	{"upload during the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		rest := h.begin(v.put, "")
 		h.remove(v)
 		rest(400)
 	}},
-	{"four files at once, while the video is deleted", func(h *hoarder) {
+	{"four uploads during the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		var all sync.WaitGroup
 		for range 4 {
@@ -216,18 +215,18 @@ var ways = []struct {
 			h.as(h.account, http.MethodPut, "/"+v.id+"/captions/"+lang, "WEBVTT\n"+strings.Repeat("\nNOTE x\n", 100), header("Content-Type", "text/vtt")).want(200)
 		}
 	}},
-	{"a file put over that of a ready video", func(h *hoarder) {
+	{"upload to a ready video", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.ready(v)
 		h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
 	}},
-	{"a worker that had not heard of the deletion", func(h *hoarder) {
+	{"object of a worker after the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.ready(v)
 		h.remove(v)
 		h.object("videos/"+v.id+"/1-1/late.mp4", "late")
 	}},
-	{"storage that is away when the video is deleted", func(h *hoarder) {
+	{"storage down during the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		undo := h.store.Faults().Inject(storage.Fault{Status: 503})
@@ -235,10 +234,10 @@ var ways = []struct {
 		h.clock.Advance(time.Minute)
 		undo()
 	}},
-	{"a process that dies between the commit and the end of the session", func(h *hoarder) {
+	{"crash between the commit and the end of the session", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
-		other := h.replica() // no loop runs there that would remove the objects
+		other := h.replica() // a replica without loops that would remove the objects
 		other.as(h.account, http.MethodDelete, "/"+v.id, "").want(204)
 	}},
 }
@@ -250,14 +249,14 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 	for i, way := range ways {
 		h := w.hoarder(fmt.Sprint("deleting", i))
 		way.do(h)
-		if n := w.bytes(); n > 25_000 { // a ready video fits in, many leftovers do not
-			t.Errorf("%s: %d bytes on disk", way.name, n)
+		if n := w.bytes(); n > 25_000 { // more than one ready video, less than many leftovers
+			t.Errorf("%s: storage has %d bytes on disk, want at most 25,000", way.name, n)
 		}
 		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
 			h.remove(waiting{id: item.(map[string]any)["_id"].(string)})
 		}
 		for _, put := range h.puts {
-			h.send(http.MethodPut, put, "too late") // refused once the address has ended
+			h.send(http.MethodPut, put, "too late") // rejected after the URL has expired
 		}
 		left := int64(0)
 		eventually(t, way.name+": nothing on disk", func() bool {
@@ -265,9 +264,9 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 			left = w.bytes()
 			return left == 0
 		})
-		w.clock.Advance(2 * time.Hour) // everything that was deleted is a tombstone now
+		w.clock.Advance(2 * time.Hour) // every purge task is a tombstone now
 		w.sendLate(way.name, h)
-		// Its quota is free again.
+		// The whole quota is available again.
 		for range 2 {
 			w.send(http.MethodPut, h.make(`{}`).put, "").want(200)
 		}
@@ -308,17 +307,17 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 		})
 	}
 	if n := w.bytes(); n != 0 {
-		t.Errorf("%d bytes are left on disk: %v", n, w.objects(""))
+		t.Errorf("storage has %d bytes on disk, want none: %v", n, w.objects(""))
 	}
 	for id, d := range w.purges() {
 		for _, field := range []string{"accountId", "sessions", "jobIds"} {
 			if d[field] != nil {
-				t.Errorf("the tombstone of %s has %s: %v", id, field, d[field])
+				t.Errorf("the tombstone of %s has the field %s: %v; want it absent", id, field, d[field])
 			}
 		}
 	}
 	w.sendLate("after the erasure", all...)
-	w.clock.Advance(48 * time.Hour) // all addresses have ended, with their grace
+	w.clock.Advance(48 * time.Hour) // all upload URLs and their grace periods have expired
 	eventually(t, "no tombstone is left", func() bool { return len(w.purges()) == 0 })
 }
 
@@ -334,9 +333,9 @@ func (w *world) purges() map[string]map[string]any {
 	return found
 }
 
-// sendLate sends a file to every upload address that still works, although the videos
-// were deleted long ago. All these files must be removed within an hour. Storage sends
-// no notifications here.
+// sendLate sends a file to every upload URL that still works, long after the videos were
+// deleted. All these files must be removed within an hour. Storage sends no notifications
+// here.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
 	taken := 0
@@ -349,20 +348,20 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 	}
 	for id, d := range w.purges() {
 		if pause := d["due"].(map[string]any)["at"].(time.Time).Sub(w.clock.Now()); pause > time.Hour {
-			w.t.Errorf("%s: nobody looks for a late file of %s for %v", what, id, pause)
+			w.t.Errorf("%s: the next search for late files of %s is in %v, want at most an hour", what, id, pause)
 		}
 	}
-	eventually(w.t, what+": late files are gone", func() bool {
+	eventually(w.t, what+": late files removed", func() bool {
 		w.clock.Advance(time.Minute)
 		return w.bytes() == 0
 	})
 	if len(all) > 1 && taken == 0 {
-		w.t.Error("no address works any more, so nothing was tried")
+		w.t.Error("storage accepted no late file, want at least one upload URL that still works")
 	}
 }
 
-// The size of a file that is sent in one piece is only known when it has arrived, so
-// the file may take the room that was set aside for a session.
+// The size of a file that is sent in one piece is only known after its arrival, so the file
+// may use storage that was reserved for a session.
 func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -370,29 +369,29 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	sent, whole := h.make(`{}`), h.make(`{}`)
 	h.send(http.MethodPut, whole.put, strings.Repeat("z", 600)).want(200)
 	if s := h.look(whole)["status"]; s != "processing" {
-		t.Fatalf("a file that the account has room for: %v", s)
+		t.Fatalf("after a file within the storage limit the status is %v, want processing", s)
 	}
 	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
-	rest(200) // 700, beside 600 of 1,000
+	rest(200) // 700 bytes, while 600 of 1,000 are used
 	w.loop("sweep")
-	eventually(t, "the session was ended because the account has no room", func() bool {
+	eventually(t, "session over the storage limit ended", func() bool {
 		w.clock.Advance(time.Minute)
 		return h.ended(sent.session)
 	})
-	eventually(t, "no more than the account may have", func() bool { return w.bytes() <= 1000 })
+	eventually(t, "at most 1,000 bytes on disk", func() bool { return w.bytes() <= 1000 })
 	if e, _ := h.look(sent)["error"].(map[string]any); e == nil || e["code"] != "FILE_TOO_LARGE" {
-		t.Errorf("the video whose session outgrew the account: %v", e)
+		t.Errorf("the video with the session over the storage limit has the error %v, want FILE_TOO_LARGE", e)
 	}
 }
 
-// tenVideos is a hoarder with room for many videos.
+// tenVideos returns a hoarder that may create ten videos.
 func (w *world) tenVideos(name string) *hoarder {
 	h := w.hoarder(name)
 	w.quota(h.account, func(q *identity.Quotas) { q.Videos, q.StoredBytes = 20, 1000 })
 	return h
 }
 
-// fill sends n bytes to each of some sessions, and reports how much is on disk then.
+// fill sends n bytes to each of the sessions and returns the number of bytes on disk.
 func (h *hoarder) fill(n int, sessions ...string) int64 {
 	var all sync.WaitGroup
 	for _, session := range sessions {
@@ -401,7 +400,7 @@ func (h *hoarder) fill(n int, sessions ...string) int64 {
 		})
 	}
 	all.Wait()
-	return h.bytes() // only now: while storage renames a finished file, it counts twice
+	return h.bytes() // not earlier: during the rename of a finished file, its bytes count twice
 }
 
 func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
@@ -416,21 +415,21 @@ func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
 	begun.Wait()
 	var sessions []string
 	for _, v := range all {
-		// A video without a session may ask for one again.
+		// A video without a session may get one now.
 		if s, _ := h.look(v)["resumableUploadUrl"].(string); s != "" {
 			sessions = append(sessions, s)
 		}
 	}
 	if len(sessions) == 0 {
-		t.Fatal("nobody has a session, and the account has room for one")
+		t.Fatal("no video has a session, want one, because the account has storage left")
 	}
 	for _, v := range all {
 		if v.session != "" && !slices.Contains(sessions, v.session) {
-			t.Errorf("the session that the create of %s gave is not its own", v.id)
+			t.Errorf("the create of %s returned a session that is not open, want an open session or none", v.id)
 		}
 	}
 	if most := h.fill(1000, sessions...); most == 0 || most > 1000 {
-		t.Errorf("%d bytes were on disk, in %d sessions of an account of 1,000", most, len(sessions))
+		t.Errorf("storage has %d bytes in %d sessions, want 1 to 1,000", most, len(sessions))
 	}
 }
 
@@ -441,31 +440,31 @@ func TestTheRoomOfASessionComesBack(t *testing.T) {
 	has := func(what string, v waiting, want bool) {
 		t.Helper()
 		if s, _ := h.look(v)["resumableUploadUrl"].(string); (s != "") != want {
-			t.Errorf("%s: a session %v, want %v", what, s != "", want)
+			t.Errorf("%s: the video has a session: %v, want %v", what, s != "", want)
 		}
 	}
 	first, second := h.make(`{}`), h.make(`{}`)
-	has("while the first may take everything", second, false)
+	has("all storage reserved for the first session", second, false)
 	h.remove(first)
-	has("once the first is deleted", second, true)
+	has("first video deleted", second, true)
 	h.send(http.MethodPut, second.put, strings.Repeat("x", 400)).want(200)
 	if s := h.look(second)["status"]; s != "processing" {
-		t.Fatalf("the second is %v", s)
+		t.Fatalf("after its upload the second video is %v, want processing", s)
 	}
 	third := h.make(`{}`)
-	has("once a file of the second has come", third, true)
+	has("second video uploaded", third, true)
 	if most := h.fill(600, third.session); most > 1000 || most <= 400 {
-		t.Errorf("%d bytes are on disk", most)
+		t.Errorf("storage has %d bytes on disk, want 401 to 1,000", most)
 	}
 	h.remove(third)
 	fourth, fifth := h.make(`{}`), h.make(`{}`)
-	has("while the fourth may take the rest", fifth, false)
+	has("rest reserved for the fourth session", fifth, false)
 	w.loop("sweep")
-	eventually(t, "a session of which nothing was sent ends", func() bool { w.clock.Advance(2 * time.Minute); return h.ended(fourth.session) })
-	eventually(t, "its room comes back", func() bool {
+	eventually(t, "unused session ended", func() bool { w.clock.Advance(2 * time.Minute); return h.ended(fourth.session) })
+	eventually(t, "reserved storage of the unused session available", func() bool {
 		w.clock.Advance(10 * time.Second)
 		s, _ := h.look(fifth)["resumableUploadUrl"].(string)
 		return s != ""
 	})
-	has("while the fifth may take the rest", fourth, false)
+	has("rest reserved for the fifth session", fourth, false)
 }

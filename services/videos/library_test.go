@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// titles returns the titles in a list's answer.
+// titles returns the titles in a list response.
 func titles(a answer) []string {
 	a.t.Helper()
 	got := []string{}
@@ -26,11 +26,11 @@ func TestTagsAndExternalIds(t *testing.T) {
 	w := newWorld(t)
 	a := w.api(http.MethodPost, "", `{"title":"one","tags":[" Launch ","launch","Ü"],"externalId":"crm 7","color":"red","shareUrl":"x"}`).want(201)
 	if diff := cmp.Diff([]any{"color", "shareUrl"}, a.json()["ignoredFields"]); diff != "" {
-		t.Errorf("ignored: %s", diff)
+		t.Errorf("ignoredFields (-want +got):\n%s", diff)
 	}
 	id := a.json()["videoId"].(string)
 	if got := w.get(id); cmp.Diff([]any{"Launch", "Ü"}, got["tags"]) != "" || got["externalId"] != "crm 7" {
-		t.Errorf("made with %v, %v", got["tags"], got["externalId"])
+		t.Errorf("created with tags %v and externalId %v, want Launch and Ü, and crm 7", got["tags"], got["externalId"])
 	}
 	if a := w.api(http.MethodPost, "", `{"externalId":"crm 7"}`).want(409); a.code() != "EXTERNAL_ID_TAKEN" {
 		t.Error(a.body)
@@ -42,11 +42,11 @@ func TestTagsAndExternalIds(t *testing.T) {
 	}
 	w.api(http.MethodPatch, "/"+id, `{"externalId":null,"tags":["a"]}`).want(200)
 	w.api(http.MethodPatch, "/"+other.id, `{"externalId":"crm 7"}`).want(200)
-	w.api(http.MethodPost, "", `{"externalId":"crm 8"}`).want(201) // free again
+	w.api(http.MethodPost, "", `{"externalId":"crm 8"}`).want(201) // the externalId is available again
 	w.api(http.MethodDelete, "/"+other.id, "").want(204)
 	w.api(http.MethodPatch, "/"+id, `{"externalId":"crm 7","tags":null}`).want(200)
 	if got := w.get(id); cmp.Diff([]any{}, got["tags"]) != "" || got["externalId"] != "crm 7" {
-		t.Errorf("after the patches: %v, %v", got["tags"], got["externalId"])
+		t.Errorf("after the patches: tags %v and externalId %v, want no tags and crm 7", got["tags"], got["externalId"])
 	}
 	for body, want := range map[string]string{
 		`{"tags":["a,b"]}`: "tags.0", `{"tags":["` + strings.Repeat("x", 51) + `"]}`: "tags.0", `{"tags":"a"}`: "tags", `{"externalId":""}`: "externalId",
@@ -55,7 +55,7 @@ func TestTagsAndExternalIds(t *testing.T) {
 		for _, call := range [][2]string{{http.MethodPost, ""}, {http.MethodPatch, "/" + id}} {
 			a := w.api(call[0], call[1], body).want(400)
 			if got := a.json()["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["field"]; got != want && !strings.HasPrefix(fmt.Sprint(got), want) {
-				t.Errorf("%s %s names %v, want %s", call[0], body, got, want)
+				t.Errorf("%s of %s reported field %v, want %s", call[0], body, got, want)
 			}
 		}
 	}
@@ -101,12 +101,12 @@ func TestVideosAreFound(t *testing.T) {
 		"externalId=none":                 {},
 	} {
 		if diff := cmp.Diff(want, titles(w.api(http.MethodGet, "?"+query, ""))); diff != "" {
-			t.Errorf("%s: %s", query, diff)
+			t.Errorf("list with %s (-want +got):\n%s", query, diff)
 		}
 	}
 	for _, bad := range []string{"status=done", "privacy=", "tag=", "tag=a,b", "tag=a&tag=b&tag=c&tag=d&tag=e&tag=f", "externalId=", "q=" + strings.Repeat("x", 501)} {
 		if a := w.api(http.MethodGet, "?"+bad, "").want(400); a.code() != "VALIDATION_ERROR" {
-			t.Errorf("%s: %s", bad, a.body)
+			t.Errorf("list with %s returned %s, want VALIDATION_ERROR", bad, a.body)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestEveryVideoIsListedOncePageByPage(t *testing.T) {
 		address := w.base + "/api/v1/videos?limit=3" + filter
 		for pages := 0; address != ""; pages++ {
 			if pages > 5 {
-				t.Fatal("pages without end")
+				t.Fatal("the list has more than 5 pages, want at most 5")
 			}
 			a := w.send(http.MethodGet, address, "", header("Authorization", "Bearer "+w.keys["acc_a"]))
 			got = append(got, titles(a)...)
@@ -135,13 +135,13 @@ func TestEveryVideoIsListedOncePageByPage(t *testing.T) {
 			if link := a.header.Get("Link"); link != "" {
 				m := nextPage.FindStringSubmatch(link)
 				if m == nil || !strings.HasPrefix(m[1], w.base+"/api/v1/videos?") {
-					t.Fatalf("Link: %s", link)
+					t.Fatalf("Link header is %s, want the base URL and a next page", link)
 				}
 				address = m[1]
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q: %s", filter, diff)
+			t.Errorf("list with filter %q (-want +got):\n%s", filter, diff)
 		}
 	}
 	cursor := func() string {
@@ -151,10 +151,10 @@ func TestEveryVideoIsListedOncePageByPage(t *testing.T) {
 	}()
 	for _, bad := range []string{"", "1", "x", cursor[1:], url.QueryEscape(cursor + "=")} {
 		if a := w.api(http.MethodGet, "?cursor="+bad, "").want(400); a.code() != "INVALID_CURSOR" {
-			t.Errorf("cursor %q: %s", bad, a.body)
+			t.Errorf("list with cursor %q returned %s, want INVALID_CURSOR", bad, a.body)
 		}
 	}
-	w.as("acc_b", http.MethodGet, "?cursor="+cursor, "").want(400) // another account's
+	w.as("acc_b", http.MethodGet, "?cursor="+cursor, "").want(400) // a cursor of another account
 }
 
 func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
@@ -166,14 +166,14 @@ func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
 	w.create(`{"title":"needle"}`)
 	w.fire.ResetStats()
 	if got := titles(w.api(http.MethodGet, "?q=need", "")); len(got) != 1 {
-		t.Fatalf("found %v", got)
+		t.Fatalf("search found %v, want one video", got)
 	}
 	if r := w.fire.Stats().Reads; r > 3 {
-		t.Errorf("%d reads to find one of 31", r)
+		t.Errorf("a search that finds one of 31 videos took %d reads, want at most 3", r)
 	}
 	w.fire.ResetStats()
 	w.api(http.MethodGet, "?limit=5", "").want(200)
 	if r := w.fire.Stats().Reads; r > 7 {
-		t.Errorf("%d reads for a page of 5", r)
+		t.Errorf("a page of 5 videos took %d reads, want at most 7", r)
 	}
 }

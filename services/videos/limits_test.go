@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// counting returns a function that reads a counter, summed over its attributes. Tests
-// that call it are not parallel: the counters are the whole process's.
+// counting returns a function that reads a counter, summed over its labels. Tests that call
+// it must not run in parallel, because all tests of the process share the counters.
 func counting(t *testing.T, name string) func() int64 {
 	t.Helper()
 	read := func() (n int64) {
@@ -55,12 +55,12 @@ func TestAMoveIsCountedOnceWhoeverSeesIt(t *testing.T) {
 	w.put(v, "a film")
 	ask()
 	if n := moves(); n != 1 {
-		t.Errorf("%d moves after the upload, want 1", n)
+		t.Errorf("got %d status changes after the upload, want 1", n)
 	}
 	w.work(v.id, nil)
 	ask()
 	if n := moves(); n != 2 {
-		t.Errorf("%d moves after the work, want 2", n)
+		t.Errorf("got %d status changes after the job, want 2", n)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 	v := w.create(`{}`)
 	w.put(v, "a film")
 	w.get(v.id)
-	w.work(v.id, func(o *transcode.Outcome) { // a whole ladder
+	w.work(v.id, func(o *transcode.Outcome) { // publish three renditions
 		for _, name := range []string{"1080p", "480p"} {
 			r := o.Renditions[0]
 			r.Name, r.Object = name, strings.Replace(r.Object, "720p", name, 1)
@@ -81,13 +81,13 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 	made := int64(0)
 	for _, tt := range []struct {
 		address          string
-		reads, atOnce    int64 // at most
+		reads, atOnce    int64 // upper bounds
 		needed, notAgain bool
 	}{
-		{playlist, 2, 0, false, true}, // the video, and once a second whether its account may show it
+		{playlist, 2, 0, false, true}, // the video, and once a second the standing of its account
 		{strings.Replace(playlist, "master.m3u8", "720p.m3u8", 1), 2, 1, true, true},
 		{strings.Replace(playlist, "master.m3u8", "audio.m3u8", 1), 2, 1, true, true},
-		{w.base + v.path + "/session", 3, 5, true, true}, // by its slug, all renditions
+		{w.base + v.path + "/session", 3, 5, true, true}, // the look-up by slug, and signed URLs of all renditions
 	} {
 		for round := range 2 {
 			w.fire.ResetStats()
@@ -96,12 +96,12 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 			n := signed() - from
 			made += n
 			if s := w.fire.Stats(); s.Reads > tt.reads || s.Writes > 0 || n > tt.atOnce || tt.needed && round == 0 && n == 0 || tt.notAgain && round > 0 && n > 0 {
-				t.Errorf("%s, time %d: %d reads, %d writes, %d signatures", tt.address[strings.LastIndex(tt.address, "/"):], round+1, s.Reads, s.Writes, n)
+				t.Errorf("%s, request %d: got %d reads, %d writes and %d signatures, want at most %d, 0 and %d", tt.address[strings.LastIndex(tt.address, "/"):], round+1, s.Reads, s.Writes, n, tt.reads, tt.atOnce)
 			}
 		}
 	}
-	if made > 8 { // the owner's two and the page's five, with one to spare
-		t.Errorf("%d signatures for one play by its owner and one on the page", made)
+	if made > 8 { // two for the owner and five for the page, and one more
+		t.Errorf("one play by the owner and one on the page took %d signatures, want at most 8", made)
 	}
 }
 
@@ -114,11 +114,11 @@ func TestALongVideoFitsIntoItsRecord(t *testing.T) {
 	w.work(v.id, longFilm)
 	got := w.get(v.id)
 	if got["status"] != "ready" || got["duration"] != 14_400.0 {
-		t.Fatalf("a film of four hours: %v", got)
+		t.Fatalf("after the job: got %v, want a ready video of 14,400 s", got)
 	}
 	media := w.send(http.MethodGet, strings.Replace(got["playbackUrl"].(string), "master", "720p", 1), "").want(200)
 	if n := strings.Count(media.body, "#EXTINF"); n != 7200 {
-		t.Errorf("%d segments, want 7200", n)
+		t.Errorf("the playlist has %d segments, want 7200", n)
 	}
 }
 
@@ -153,15 +153,15 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 				made.Add(1)
 			case 403:
 				refused.Add(1)
-			case 503: // lost the race for a place too often
+			case 503: // lost too many races for the remaining quota
 			default:
-				t.Errorf("%d %s", a.status, a.body)
+				t.Errorf("create returned %d %s, want 201, 403 or 429", a.status, a.body)
 			}
 		})
 	}
 	all.Wait()
 	if made.Load() > 5 || made.Load()+refused.Load() == 0 {
-		t.Errorf("%d videos were made, want at most 5; %d refused", made.Load(), refused.Load())
+		t.Errorf("%d videos were created and %d rejected, want at most 5 created", made.Load(), refused.Load())
 	}
 }
 
@@ -172,17 +172,17 @@ func TestAStorageQuota(t *testing.T) {
 	first, second := w.create(`{}`), w.create(`{}`)
 	w.put(first, strings.Repeat("x", 60))
 	if s := w.get(first.id)["status"]; s != "processing" {
-		t.Fatalf("a file within the quota: %v", s)
+		t.Fatalf("after a file within the quota the status is %v, want processing", s)
 	}
 	w.put(second, strings.Repeat("x", 41))
 	got := w.get(second.id)
 	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "FILE_TOO_LARGE" || !strings.Contains(e["message"].(string), "storage") {
-		t.Fatalf("a file past the quota: %v", got)
+		t.Fatalf("after a file over the quota: got %v, want a failure that names the storage", got)
 	}
 	w.put(second, strings.Repeat("x", 40))
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(second.id)["status"]; s != "processing" {
-		t.Errorf("a file that just fits: %v", s)
+		t.Errorf("after a file that exactly fits the status is %v, want processing", s)
 	}
 	if a := w.api(http.MethodPost, "", `{}`).want(403); a.code() != "QUOTA_EXCEEDED" {
 		t.Error(a.body)
@@ -202,10 +202,10 @@ func TestManyLookAtOnceAndOneJobIsMade(t *testing.T) {
 	wg.Wait()
 	eventually(t, "processing", func() bool { return w.status(v.id) == "processing" })
 	if r := w.job(v.id); r.Attempt != 0 {
-		t.Errorf("job %+v", r)
+		t.Errorf("got job %+v, want one without attempts", r)
 	}
 	if w.get(v.id)["status"] != "processing" {
-		t.Error("the status moved on")
+		t.Error("the status is no longer processing, want no change")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestFaultsOfFirestoreAreUnavailableNotWrong(t *testing.T) {
 		w.api(http.MethodGet, "/"+v.id, ""), w.api(http.MethodPost, "", `{}`), w.api(http.MethodDelete, "/"+v.id, ""), w.send(http.MethodGet, v.path, ""),
 	} {
 		if call.status != 503 || call.header.Get("Retry-After") == "" {
-			t.Errorf("while Firestore is down: %d %.200s", call.status, call.body)
+			t.Errorf("while Firestore is down: got %d %.200s, want 503 with Retry-After", call.status, call.body)
 		}
 	}
 	undo()
@@ -235,7 +235,7 @@ func TestAnAnswerLostByFirestoreIsNoSecondVideo(t *testing.T) {
 		w.api(http.MethodPost, "", `{}`, header("Idempotency-Key", fmt.Sprint("k", i))).want(201)
 	}
 	if n := len(w.api(http.MethodGet, "", "").json()["data"].([]any)); n != 5 {
-		t.Errorf("%d videos, want 5", n)
+		t.Errorf("the list has %d videos, want 5", n)
 	}
 }
 
@@ -254,16 +254,16 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 		must(t, err)
 		object := named.([]any)[0].(map[string]any)["object"].(string)
 		if !slices.Contains(w.objects("videos/"+v.id+"/captions/"), object) {
-			t.Errorf("after an answer of %d the record names %s, which is gone", a.status, object)
+			t.Errorf("after a response with status %d the record names %s, which storage does not have", a.status, object)
 		}
 	}
-	// A refused upload leaves nothing behind.
+	// A rejected upload leaves no object in storage.
 	n := len(w.objects("videos/" + v.id + "/captions/"))
 	for i := range 60 {
 		w.api(http.MethodPut, fmt.Sprintf("/%s/captions/en-%c%c", v.id, 'a'+i/26, 'a'+i%26), "WEBVTT\n", vtt)
 	}
 	if got := len(w.objects("videos/" + v.id + "/captions/")); got != n+49 {
-		t.Errorf("%d more files after 49 were taken of 60", got-n)
+		t.Errorf("storage has %d more files after 60 uploads, want 49", got-n)
 	}
 }
 
@@ -276,11 +276,11 @@ func TestCaptionsThatLoseToOtherWritersLeaveNothingBehind(t *testing.T) {
 	w.api(http.MethodPut, "/"+v.id+"/captions/en", "WEBVTT\n", header("Content-Type", "text/vtt")).want(429)
 	undo()
 	if got := w.objects("videos/" + v.id + "/captions/"); !slices.Equal(got, before) {
-		t.Errorf("files %v, want %v", got, before)
+		t.Errorf("storage has the files %v, want %v", got, before)
 	}
 }
 
-// longFilm makes an outcome of four hours in segments of two seconds.
+// longFilm changes an outcome to four hours in segments of two seconds.
 func longFilm(o *transcode.Outcome) {
 	o.Duration = 14_400
 	for _, r := range []*transcode.Rendition{&o.Renditions[0], &o.Renditions[1], o.Audio} {

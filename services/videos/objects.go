@@ -6,8 +6,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// ObjectOf says what an object of the bucket is, as in "The uploaded file of the video ID". It
-// returns "" for the name of an object that belongs to no video.
+// ObjectOf describes an object of the bucket, for example "The uploaded file of the video
+// ID". It returns "" for the name of an object that belongs to no video.
 func ObjectOf(name string) string {
 	if id, ok := video.UploadedFor(name); ok {
 		return "The uploaded file of the video " + string(id)

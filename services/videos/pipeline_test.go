@@ -50,13 +50,13 @@ func unlockValue(a answer) string {
 	return strings.TrimPrefix(strings.SplitN(a.header.Get("Set-Cookie"), ";", 2)[0], "lr_unlock=")
 }
 
-// quick makes sweeps and the janitor run at once instead of every few seconds.
+// quick makes sweeps and the janitor run every few milliseconds.
 func quick(c *videos.Config, _ *storage.Options) {
 	c.SweepEvery, c.JanitorEvery = 50*time.Millisecond, 50*time.Millisecond
 }
 
-// status reads a video from a list, since reading it alone would make the service check
-// storage.
+// status reads a video's status from a list, because a GET of the video would make the
+// service check storage.
 func (w *world) status(id string) string {
 	w.t.Helper()
 	for _, item := range w.api(http.MethodGet, "?limit=100", "").want(200).json()["data"].([]any) {
@@ -73,7 +73,7 @@ func TestASweepAloneSuffices(t *testing.T) {
 	w.loop("sweep")
 	v := w.create(`{}`)
 	w.put(v, "a film")
-	soon := func(status string) func() bool { // a new video is due every ten seconds
+	soon := func(status string) func() bool { // a new video is due after ten seconds
 		return func() bool { w.clock.Advance(5 * time.Second); return w.status(v.id) == status }
 	}
 	eventually(t, "processing by a sweep", soon("processing"))
@@ -93,7 +93,7 @@ func TestAWorkersHintAloneSuffices(t *testing.T) {
 	w.put(v, "a film")
 	w.get(v.id)
 	w.work(v.id, nil)
-	for _, stray := range []string{"", "vid_gone-7", "no job at all", v.id + "-1"} {
+	for _, stray := range []string{"", "vid_gone-7", "not a job", v.id + "-1"} {
 		_, err := hints.Add(t.Context(), queue.Item{ID: stray})
 		must(t, err)
 	}
@@ -116,20 +116,20 @@ func TestForgedNotificationsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, s := range map[string]setting{
-		"no token":       header("X-Nothing", ""),
-		"no real token":  header("Authorization", "Bearer a.b.c"),
-		"an API key":     header("Authorization", "Bearer "+w.keys["acc_a"]),
-		"an unsigned":    header("Authorization", "Bearer eyJhbGciOiJub25lIn0.e30."),
-		"a wrong scheme": header("Authorization", "Basic abc"),
+		"missing token":   header("X-Nothing", ""),
+		"malformed token": header("Authorization", "Bearer a.b.c"),
+		"API key":         header("Authorization", "Bearer "+w.keys["acc_a"]),
+		"unsigned token":  header("Authorization", "Bearer eyJhbGciOiJub25lIn0.e30."),
+		"wrong scheme":    header("Authorization", "Basic abc"),
 	} {
 		if a := w.send(http.MethodPost, videos.StorageHookPath, `{}`, s); a.status != 401 {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
+			t.Errorf("notification with %s returned %d %s, want 401", name, a.status, a.body)
 		}
 	}
 }
 
-// TestAFileWithAContentEncodingIsRefused: Google's storage decompresses such a file while a worker
-// reads it, so one megabyte could fill the worker's disk.
+// Google's storage decompresses such a file during a read, so one megabyte could fill a
+// worker's disk.
 func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,18 +139,18 @@ func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	must(t, err)
 	got := w.get(v.id)
 	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "UNSUPPORTED_FORMAT" || !strings.Contains(e["message"].(string), "Content-Encoding") {
-		t.Fatalf("video: %v", got)
+		t.Fatalf("got %v, want a failed video with UNSUPPORTED_FORMAT", got)
 	}
 	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("a worker was asked to prepare it: %v", err)
+		t.Errorf("look-up of the job returned %v, want no job", err)
 	}
 	if _, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source"); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("the file stays: %v", err)
+		t.Errorf("Stat of the rejected file returned %v, want it removed", err)
 	}
 	w.send(http.MethodPut, v.upload, "a film", header("Content-Type", "video/mp4"), header("Content-Encoding", "identity")).want(200)
 	w.clock.Advance(2 * time.Second)
 	if got := w.get(v.id); got["status"] != "processing" || got["error"] != nil {
-		t.Errorf("after a plain file: %v", got)
+		t.Errorf("after a plain file: got %v, want status processing and no error", got)
 	}
 }
 
@@ -166,26 +166,26 @@ func TestANewFileAfterAFailure(t *testing.T) {
 	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
 	got := w.get(v.id)
 	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "NOT_A_VIDEO" || e["message"] == "" || e["docUrl"] != "/docs/guides/errors#not_a_video" || got["uploadUrl"] != v.upload {
-		t.Fatalf("failed video: %v", got)
+		t.Fatalf("got %v, want a failed video with NOT_A_VIDEO, a message and a docUrl", got)
 	}
 	if got["resumableUploadUrl"] == nil {
-		t.Error("no new resumable session")
+		t.Error("the failed video has no resumable session, want a new one")
 	}
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(v.id)["status"]; s != "failed" {
-		t.Fatalf("the same file was taken again: %v", s)
+		t.Fatalf("after a notification about the same file the status is %v, want failed", s)
 	}
 	w.put(v, "a film")
 	w.clock.Advance(2 * time.Second)
 	if got = w.get(v.id); got["status"] != "processing" || got["error"] != nil {
-		t.Fatalf("after the new file: %v", got)
+		t.Fatalf("after the new file: got %v, want status processing and no error", got)
 	}
 	if _, err := w.jobs.Get(t.Context(), first.ID); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("the former job stays: %v", err)
+		t.Errorf("look-up of the previous job returned %v, want it deleted", err)
 	}
 	w.work(v.id, nil)
 	if s := w.get(v.id)["status"]; s != "ready" {
-		t.Errorf("status %v", s)
+		t.Errorf("after the second job the status is %v, want ready", s)
 	}
 }
 
@@ -197,15 +197,15 @@ func TestFilesRefusedByTheirSize(t *testing.T) {
 		w.put(v, content)
 		got := w.get(v.id)
 		if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != code {
-			t.Errorf("%d bytes: %v", len(content), got)
+			t.Errorf("after a file of %d bytes: got %v, want a failure with the expected code", len(content), got)
 		}
 		if left := w.objects("uploads/" + v.id); len(left) != 0 {
-			t.Errorf("%d bytes: %v stays in storage", len(content), left)
+			t.Errorf("after a file of %d bytes storage has %v, want no object", len(content), left)
 		}
 		w.put(v, "a film")
 		w.clock.Advance(2 * time.Second)
 		if s := w.get(v.id)["status"]; s != "processing" {
-			t.Errorf("then a good file: %v", s)
+			t.Errorf("after a valid file the status is %v, want processing", s)
 		}
 	}
 }
@@ -219,10 +219,10 @@ func TestAnUploadThatNeverComes(t *testing.T) {
 	eventually(t, "failed by a sweep", func() bool { return w.status(v.id) == "failed" })
 	got := w.get(v.id)
 	if e, _ := got["error"].(map[string]any); e["code"] != "UPLOAD_EXPIRED" || got["uploadUrl"] == nil || got["uploadUrl"] == v.upload {
-		t.Fatalf("expired upload: %v", got)
+		t.Fatalf("got %v, want UPLOAD_EXPIRED and a new upload URL", got)
 	}
 	w.send(http.MethodPut, got["uploadUrl"].(string), "a film").want(200)
-	eventually(t, "processing after all", func() bool { return w.status(v.id) == "processing" })
+	eventually(t, "processing after a late upload", func() bool { return w.status(v.id) == "processing" })
 }
 
 func TestLaterVersionsAddRenditions(t *testing.T) {
@@ -238,7 +238,7 @@ func TestLaterVersionsAddRenditions(t *testing.T) {
 	})
 	got := w.get(v.id)
 	if got["status"] != "ready" || len(got["renditions"].([]any)) != 1 {
-		t.Fatalf("after the first version: %v", got)
+		t.Fatalf("after the first version: got %v, want a ready video with one rendition", got)
 	}
 	readAt := got["updatedAt"]
 	next := *o
@@ -247,7 +247,7 @@ func TestLaterVersionsAddRenditions(t *testing.T) {
 	w.loop("sweep")
 	eventually(t, "the second version", func() bool { return len(w.get(v.id)["renditions"].([]any)) == 2 })
 	if w.get(v.id)["updatedAt"] == readAt {
-		t.Error("the record does not say that it changed")
+		t.Error("updatedAt did not change with the second version, want a later time")
 	}
 }
 
@@ -277,7 +277,7 @@ func TestDeleteInEveryState(t *testing.T) {
 				must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("CORRUPT_FILE", "The file is damaged.")))
 			}
 			if s := w.get(v.id)["status"]; s != state {
-				t.Fatalf("status %v, want %s", s, state)
+				t.Fatalf("got status %v, want %s", s, state)
 			}
 			w.api(http.MethodDelete, "/"+v.id, "").want(204)
 			w.api(http.MethodGet, "/"+v.id, "").want(404)
@@ -288,13 +288,13 @@ func TestDeleteInEveryState(t *testing.T) {
 			eventually(t, "an empty storage", gone)
 			if state == "processing" {
 				if err := w.jobs.Heartbeat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
-					t.Error("the worker was not told")
+					t.Error("Heartbeat of the worker returned nil after the deletion, want an error")
 				}
 				w.object(transcode.Prefix(v.id, running.Generation, 1)+"360p.mp4", "written before the worker knew")
 			}
 			w.put(v, "a late film")
 			w.clock.Advance(10 * time.Second)
-			eventually(t, "an empty storage after the late ones", gone)
+			eventually(t, "no object in storage after late writes", gone)
 			w.clock.Advance(8 * 24 * time.Hour)
 			w.api(http.MethodGet, "/"+v.id, "").want(404)
 		})
@@ -329,9 +329,9 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	unfinished := transcode.Prefix(busy.id, generation, 1) + "chunk-3.mp4"
 	w.object(unfinished, "a finished chunk of a dead worker")
 	part := transcode.PartsPrefix(busy.id, generation) + "3-1/part.mp4"
-	w.object(part, "a finished part, which whoever takes the job over relies on")
+	w.object(part, "a finished part, which a worker that takes over the job reuses")
 	replaced := transcode.Prefix(v.id, w.job(v.id).Generation, 7) + "720p.mp4"
-	w.object(replaced, "media that was replaced: addresses of it are still valid")
+	w.object(replaced, "replaced media with URLs that are still valid")
 	keep = append(keep, unfinished, part, replaced)
 	orphans := []string{
 		transcode.Prefix(v.id, 12345, 1) + "x.mp4",
@@ -350,16 +350,16 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	eventually(t, "every orphan seen once", func() bool { return noted(orphans...) })
 	for _, name := range append(keep, orphans...) {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
-			t.Errorf("%s was removed at its first sighting: %v", name, err)
+			t.Errorf("Stat of %s after its first sighting returned %v, want the object", name, err)
 		}
 	}
 	for _, name := range keep {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
-			t.Errorf("%s was removed: %v", name, err)
+			t.Errorf("Stat of %s, which is in use, returned %v, want the object", name, err)
 		}
 	}
 	w.clock.Advance(7*24*time.Hour + time.Minute)
-	eventually(t, "orphans gone after their second sighting, and the source after its retention", func() bool {
+	eventually(t, "orphans removed after their second sighting, and the source after its retention", func() bool {
 		for _, name := range orphans {
 			if _, err := w.bucket.Stat(t.Context(), name); err == nil {
 				return false
@@ -367,19 +367,20 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		}
 		return len(w.objects("uploads/"+v.id)) == 0
 	})
-	// A turn that judged the object before the clock moved has removed the orphans without
-	// noting this one.
+	// The search that removed the orphans may have judged this object before the clock was
+	// advanced, and did not record it then.
 	eventually(t, "replaced media seen once", func() bool { return noted(replaced) })
 	w.clock.Advance(7*24*time.Hour + time.Minute)
-	eventually(t, "replaced media gone", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
+	eventually(t, "replaced media removed", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
 	for _, name := range []string{unfinished, part} {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
-			t.Errorf("%s of a job in work was removed: %v", name, err)
+			t.Errorf("Stat of %s, an object of a running job, returned %v, want the object", name, err)
 		}
 	}
 }
 
-// A second installation uses the first one's bucket, because of a mistyped name or copied settings.
+// Because of a typing error or copied settings, a second installation uses the bucket of the
+// first one.
 func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	t.Parallel()
 	first := newWorld(t, quick)
@@ -393,11 +394,11 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
-	first.clock.Advance(3 * 24 * time.Hour) // less than the time for which the first one keeps sources
+	first.clock.Advance(3 * 24 * time.Hour) // shorter than the retention of the first installation
 	for _, l := range second.Loops {
 		if l.Name == "sweep" || l.Name == "janitor" {
 			if err := l.Run(t.Context()); !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), objectstore.OwnerObject) {
-				t.Errorf("the second installation's %s ends with %v, want that the bucket is another's", l.Name, err)
+				t.Errorf("the second installation's loop %s returned %v, want the error of a foreign bucket", l.Name, err)
 			}
 		}
 	}
@@ -406,7 +407,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	}
 }
 
-// process starts the service as a process of its own, on the world's storage.
+// process starts the service in a separate process that uses the world's storage.
 func (w *world) process(firestore string) (p *exec.Cmd, log *bytes.Buffer) {
 	w.t.Helper()
 	key := filepath.Join(w.t.TempDir(), "key.json")
@@ -432,13 +433,13 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
 	second, log := w.process(other)
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
-		t.Errorf("the second installation ended with %v and says %s", err, log)
+		t.Errorf("the second installation ended with %v and the log %s, want an error that names the owner object", err, log)
 	}
-	for turn := range 10 { // each turn finds a stray that the turn before has not seen
+	for turn := range 10 { // each search finds a stray that the previous search has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
-		w.object(name, "of no record that the first installation has")
+		w.object(name, "an object that no record of the first installation explains")
 		before = append(before, name)
-		eventually(t, "the first installation's janitor keeps working", func() bool {
+		eventually(t, "search by the first installation's janitor", func() bool {
 			var list bytes.Buffer
 			_, _ = w.bucket.Download(t.Context(), "linkreel/strays.json", 0, &list)
 			return strings.Contains(list.String(), name)
@@ -455,10 +456,10 @@ func TestALostJobIsMadeAgain(t *testing.T) {
 	v := w.create(`{}`)
 	w.put(v, "a film")
 	w.get(v.id)
-	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as if the service had died between record and job
+	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as if the service had crashed between the writes of the record and the job
 	w.get(v.id)
 	if r := w.job(v.id); r.State != transcode.Queued {
-		t.Errorf("job is %s", r.State)
+		t.Errorf("the job is %s, want queued", r.State)
 	}
 }
 
@@ -469,11 +470,11 @@ func TestOnlyThePinnedGenerationCounts(t *testing.T) {
 	w.put(v, "a film")
 	w.get(v.id)
 	first := w.job(v.id)
-	w.put(v, "another film, sent while the first is processed")
+	w.put(v, "another film, uploaded during processing")
 	w.clock.Advance(2 * time.Second)
 	w.get(v.id)
 	if _, err := w.jobs.Get(t.Context(), w.generation(v)); err == nil {
-		t.Error("an upload while processing started a job")
+		t.Error("an upload during processing started a job, want none")
 	}
 	r, err := w.jobs.Claim(t.Context(), first.ID, "hand", time.Minute)
 	must(t, err)
@@ -481,7 +482,7 @@ func TestOnlyThePinnedGenerationCounts(t *testing.T) {
 	w.get(v.id)
 	w.clock.Advance(2 * time.Second)
 	if got := w.get(v.id); got["status"] != "processing" {
-		t.Errorf("the newer upload was not taken after the failure: %v", got["status"])
+		t.Errorf("after the failure of the older upload the status is %v, want processing of the newer upload", got["status"])
 	}
 }
 
@@ -505,12 +506,12 @@ func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 		}
 	}
 	if wrong != 2 {
-		t.Errorf("%d guesses a minute without Redis, want half of 5", wrong)
+		t.Errorf("got %d guesses a minute without Redis, want 2, which is half of 5", wrong)
 	}
 }
 
-// Without the check, somebody with the upload address of a ready video could store
-// files there that no limit or quota counts.
+// Without this removal, anybody with the upload URL of a ready video could store files that
+// no limit or quota counts.
 func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*videos.Config, *storage.Options){
@@ -524,11 +525,11 @@ func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 			w := newWorld(t, edit)
 			v := w.ready(`{}`)
 			other := w.ready(`{}`)
-			w.put(v, "another file, which nobody asked for")
+			w.put(v, "another file after the video was ready")
 			w.loop("janitor") // runs once an hour unless the config is quick
-			eventually(t, "the late file is gone", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
+			eventually(t, "late file removed", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
 			if len(w.objects("uploads/"+other.id)) != 1 || w.status(v.id) != "ready" {
-				t.Error("more is gone than the late file")
+				t.Error("the source of the other video was removed or the status changed, want only the late file removed")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// member signs somebody in to account a, as a viewer, and returns their session.
+// member signs in a viewer of account a and returns the session.
 func (w *world) member(id string) string {
 	w.t.Helper()
 	key := identity.NewSession(rand.Reader)
@@ -40,13 +40,13 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 		t.Helper()
 		for _, a := range all {
 			if got := w.send(http.MethodGet, a, ""); got.status >= 400 {
-				t.Errorf("%s: %d %s", a[strings.LastIndex(a, "/"):], got.status, got.body)
+				t.Errorf("GET of an owner's %s returned %d %s, want success", a[strings.LastIndex(a, "/"):], got.status, got.body)
 			}
 		}
 	}
 	end := func(why string, all []string) {
 		t.Helper()
-		eventually(t, why+" ends the addresses", func() bool {
+		eventually(t, "URLs invalid after "+why, func() bool {
 			for _, a := range all {
 				if w.send(http.MethodGet, a, "").status != 403 {
 					return false
@@ -57,7 +57,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	}
 	plays(owners)
 	plays(viewers)
-	// The owner's player keeps working for hours, and after the rule for visitors has changed.
+	// The owner's player works for hours, even after the access rule has changed.
 	w.clock.Advance(5 * time.Hour)
 	w.setAccess(v, `{"privacy":"password","password":"another"}`).want(200)
 	plays(owners)
@@ -66,7 +66,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.LinksRead })
 	end("a lower role", viewers)
 	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.Viewer.Scopes() })
-	eventually(t, "the role is back", func() bool { return w.send(http.MethodGet, viewers[0], "").status == 200 })
+	eventually(t, "URLs valid with the old role", func() bool { return w.send(http.MethodGet, viewers[0], "").status == 200 })
 	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Revoked = true })
 	end("a removed member", viewers)
 	plays(owners)
@@ -81,19 +81,19 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	w.send(http.MethodGet, playlist, "").want(200)
 	other := w.replica()
 	w.apikeys.Away(true)
-	// This takes longer than a lease, so that the service asks auth again.
+	// This takes longer than a lease, so the service asks auth again.
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		w.send(http.MethodGet, playlist, "").want(200)
 	}
-	// A replica that has never asked auth has no last answer.
+	// A replica that has never asked auth has no earlier response.
 	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
-		t.Errorf("without auth: %v", a.header)
+		t.Errorf("without auth the response has the header %v, want Retry-After", a.header)
 	}
 	w.apikeys.Away(false)
 	other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(200)
 }
 
-// An address that plays works only as long as its caller may read videos.
+// A playback URL works only while its caller may read videos.
 func TestACallerThatMayNotReadGetsNoAddressThatPlays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -111,7 +111,7 @@ func TestACallerThatMayNotReadGetsNoAddressThatPlays(t *testing.T) {
 			return (shown["playbackUrl"] != nil) == plays
 		})
 		if (shown["downloadUrl"] != nil) != plays {
-			t.Errorf("with %v the address of the file is %v", scopes, shown["downloadUrl"])
+			t.Errorf("with the scopes %v downloadUrl is %v, want it only with the right to read videos", scopes, shown["downloadUrl"])
 		}
 	}
 }

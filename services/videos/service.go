@@ -1,10 +1,10 @@
-// Package videos is the service that owns videos: their API, share pages and
-// playlists, and the pipeline that moves them from upload to ready. It alone
-// changes a video's status.
+// Package videos is the service for videos: their API, share pages and playlists, and the
+// pipeline from the upload to the ready video. No other service changes the status of a
+// video.
 //
-// It starts and keeps serving while Redis is down (limits are then local and stricter),
-// and shows what it can while storage is down. Without Firestore it can only answer
-// with errors.
+// It starts and serves requests while Redis is down. Limits are then local and stricter.
+// While storage is down, it serves everything that does not need storage. Without Firestore,
+// it can only return errors.
 package videos
 
 import (
@@ -51,7 +51,7 @@ import (
 var indexes []byte
 
 // Indexes returns the composite indexes and exemptions that the service's queries need,
-// in the format that the Firebase tools deploy.
+// in the format of the Firebase tools.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }
@@ -70,47 +70,47 @@ type Config struct {
 	// hex. The first secret signs, and every secret can verify, so that one can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
 
-	// PushAudience is the audience of the identity tokens in storage's notifications. If it is
-	// empty, notifications are refused, and the sweep finds finished uploads.
+	// PushAudience is the audience of the identity tokens in storage's notifications. If it
+	// is empty, notifications are rejected, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
 	// PushAccount is the service account of the push subscription. It must be set if Google
 	// issues the tokens, because anybody can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
-	// PushCertsURL is the address at which the issuer of the tokens publishes its keys.
+	// PushCertsURL is the URL where the issuer of the tokens publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
-	// UploadTTL is how long an upload address works.
+	// UploadTTL is how long an upload URL works.
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
-	// UploadMaxAge is how long after its creation a video waits for its file.
+	// UploadMaxAge is the time after its creation in which a video must be uploaded.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
 	// MaxBytes bounds an uploaded file.
 	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
 	// MaxDuration bounds a video's length.
 	MaxDuration time.Duration `env:"LINKREEL_VIDEO_MAX_DURATION" envDefault:"4h"`
-	// MaxSide and MaxPixels bound a video's picture.
+	// MaxSide and MaxPixels bound the frame size of a video.
 	MaxSide   int `env:"LINKREEL_VIDEO_MAX_SIDE" envDefault:"8192"`
 	MaxPixels int `env:"LINKREEL_VIDEO_MAX_PIXELS" envDefault:"36000000"`
-	// WatchTTL is how long the addresses in a share page's player work, at most 15 minutes. The
-	// player renews them while it plays.
+	// WatchTTL is how long the URLs in a share page's player work, at most 15 minutes. The
+	// player renews them during playback.
 	WatchTTL time.Duration `env:"LINKREEL_WATCH_TTL" envDefault:"10m"`
-	// OwnerTTL is how long the playback and download addresses in API answers work.
+	// OwnerTTL is how long the playback and download URLs in API responses work.
 	OwnerTTL time.Duration `env:"LINKREEL_OWNER_TTL" envDefault:"6h"`
 	// UnlockTTL is how long a viewer's browser remembers a password.
 	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
-	// PasswordHashes is how many passwords are hashed at the same time. One account may use half
-	// of them. Each hash needs 19 MiB of memory. PasswordQueue is how many passwords of one
-	// account may wait. Accounts take turns.
+	// PasswordHashes is how many passwords are hashed at the same time. One account may use
+	// half of this number. Each hash needs 19 MiB of memory. PasswordQueue is how many
+	// passwords of one account may wait. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
-	// AbuseContact is the mail or web address of the "Report" link on public pages. If it is
-	// empty, there is no such link.
+	// AbuseContact is the e-mail address or URL of the "Report" link on public pages. If it
+	// is empty, there is no such link.
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 
 	// RecordingIdle is how long after its last byte a recording counts as abandoned, for example
 	// because the browser tab crashed. The bytes that have arrived then become the video.
 	RecordingIdle time.Duration `env:"LINKREEL_RECORDING_IDLE" envDefault:"5m"`
-	// SweepEvery is how often the service looks for videos that are due.
+	// SweepEvery is how often the service searches for due videos.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
 	// JanitorEvery is how often the whole bucket is searched for objects that belong to no
 	// record; 0 means never. A search reads each video's record once.
@@ -119,13 +119,13 @@ type Config struct {
 	// more than this and more than 1% of all objects, the database is probably the wrong one,
 	// and the search removes nothing.
 	JanitorMost int `env:"LINKREEL_JANITOR_MOST" envDefault:"100"`
-	// SourceRetention is how long an upload is kept once its video is ready or
-	// failed; 0 means for ever.
+	// SourceRetention is how long an upload is kept after its video became ready or failed. 0
+	// means indefinitely.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore,
-// storage or Redis is down.
+// New returns the service. It connects lazily, so the service starts while Firestore, storage
+// or Redis is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "videos"}
 	defer svc.Abandon(ctx, &err)
@@ -204,7 +204,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	})
 	accounts := keeper.New(keeper.Options{
 		Standings: standings, Now: cfg.Now, Turns: stores.Turns(), Remains: kept.Remains,
-		// The new state is already stored. Wait for replicas that still use the old one.
+		// The new state is already stored. Wait for replicas that still use the old state.
 		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
 		Erase: func(ctx context.Context, account string) (more bool, err error) {
 			defer pipe.Purge() // removes the videos' objects from storage
@@ -246,7 +246,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// guard lets the share pages limit guesses and recognise viewers.
+// guard is the Guard of the share pages. It limits guesses and recognises viewers.
 type guard struct {
 	*ratelimit.Limiter
 	*dedup.Seen
@@ -275,7 +275,7 @@ func (c Config) verifier() (*api.Verifier, error) {
 	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }
 
-// hints takes workers' hints from their queue; each hint goes to one replica.
+// hints receives workers' hints from their queue. Each hint is delivered to one replica.
 type hints struct {
 	q       *queue.Queue
 	replica string
@@ -289,8 +289,8 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 	if err != nil {
 		return ctx, "", err
 	}
-	// Mark the hint as done before acting on it: a hint that arrives meanwhile then counts as
-	// new and is not merged into this one.
+	// Mark the hint as done before it is handled. A hint that arrives in the meantime then
+	// counts as new and is not merged with this one.
 	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return ctx, "", err
 	}
@@ -300,7 +300,7 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 func origin(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {
-		return "", fmt.Errorf("%q is not an address", address)
+		return "", fmt.Errorf("%q is not a URL with a scheme and a host", address)
 	}
 	return u.Scheme + "://" + u.Host, nil
 }

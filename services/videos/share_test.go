@@ -34,14 +34,14 @@ func TestTheSharePageOfAReadyVideo(t *testing.T) {
 	v := w.ready(`{"title":"Fjord"}`)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if csp := page.header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") {
-		t.Errorf("policy %q", csp)
+		t.Errorf("Content-Security-Policy is %q, want no unsafe directive, default-src 'none' and frame-ancestors 'none'", csp)
 	}
 	for k, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Content-Type": "text/html; charset=utf-8",
 		"Cache-Control": "private, no-store", "X-Robots-Tag": "",
 	} {
 		if got := page.header.Get(k); got != want {
-			t.Errorf("%s: %q, want %q", k, got, want)
+			t.Errorf("header %s is %q, want %q", k, got, want)
 		}
 	}
 	for _, want := range []string{
@@ -49,27 +49,27 @@ func TestTheSharePageOfAReadyVideo(t *testing.T) {
 		`<meta name="twitter:player" content="` + w.base + `/embed/` + v.slug + `">`, `application/json+oembed`, `<video controls`, `width="1280" height="720"`,
 	} {
 		if !strings.Contains(page.body, want) {
-			t.Errorf("the page lacks %s", want)
+			t.Errorf("the page does not contain %s", want)
 		}
 	}
 	if strings.Contains(page.body, "noindex") || strings.Contains(page.body, "<script>") || regexp.MustCompile(`\s(style|on\w+)=`).MatchString(page.body) {
-		t.Errorf("the page has what it should not:\n%s", page.body)
+		t.Errorf("want a page without noindex, inline scripts, styles or event handlers; got:\n%s", page.body)
 	}
 	for _, m := range regexp.MustCompile(`(?:href|src|data-hls)="(/v/-/[^"]+)"`).FindAllStringSubmatch(page.body, -1) {
 		a := w.send(http.MethodGet, m[1], "").want(200)
 		if !strings.Contains(a.header.Get("Content-Type"), "charset=utf-8") || !strings.Contains(a.header.Get("Cache-Control"), "immutable") {
-			t.Errorf("%s: %v", m[1], a.header)
+			t.Errorf("asset %s has the header %v, want a charset and immutable", m[1], a.header)
 		}
 	}
 	w.send(http.MethodGet, v.path+"/thumbnail.jpg", "").want(200)
 	if file := w.send(http.MethodGet, v.path+"/video.mp4", "").want(302); !strings.HasPrefix(file.header.Get("Location"), w.uploads) {
-		t.Errorf("file at %q", file.header.Get("Location"))
+		t.Errorf("the file redirects to %q, want a URL of storage", file.header.Get("Location"))
 	}
 	if a := w.send(http.MethodHead, v.path, ""); a.status != 200 || a.body != "" {
-		t.Errorf("HEAD: %d %q", a.status, a.body)
+		t.Errorf("HEAD returned %d with body %q, want 200 without a body", a.status, a.body)
 	}
 	if a := w.send(http.MethodDelete, v.path, ""); a.status != 405 {
-		t.Errorf("DELETE: %d", a.status)
+		t.Errorf("DELETE returned %d, want 405", a.status)
 	}
 }
 
@@ -83,11 +83,11 @@ func TestEveryStateHasItsPage(t *testing.T) {
 		page := w.send(http.MethodGet, v.path, "").want(200)
 		for _, s := range want {
 			if !strings.Contains(page.body, s) {
-				t.Errorf("no %q in:\n%s", s, page.body)
+				t.Errorf("the page does not contain %q:\n%s", s, page.body)
 			}
 		}
 		if page.header.Get("X-Robots-Tag") == "" || strings.Contains(page.body, "og:title") {
-			t.Error("a page without a video asks to be indexed")
+			t.Error("the page without a playable video may be indexed or has a preview, want neither")
 		}
 	}
 	look("has not been uploaded yet", `<noscript><a class="button" href="?">Look again</a>`)
@@ -98,12 +98,12 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	must(t, w.jobs.Heartbeat(t.Context(), tokenOf(r), time.Minute, 42))
 	look(`value="42"`)
 	if s := w.send(http.MethodGet, v.path+"/status", "").want(200).json(); s["status"] != "processing" || s["progress"] != 42.0 {
-		t.Errorf("status %v", s)
+		t.Errorf("got %v, want status processing and progress 42", s)
 	}
 	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
 	look("could not be prepared")
 	if page := w.send(http.MethodGet, v.path, ""); strings.Contains(page.body, "NOT_A_VIDEO") || strings.Contains(page.body, "moving picture") {
-		t.Error("visitors are told the owner's reason")
+		t.Error("the page contains the reason of the failure, want it only in the API")
 	}
 	for path, status := range map[string]int{"/thumbnail.jpg": 404, "/session": 404, "/video.mp4": 404} {
 		w.send(http.MethodGet, v.path+path, "").want(status)
@@ -111,16 +111,16 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	w.send(http.MethodGet, "/v/zzzzzzz", "").want(404)
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
 	if gone, never := w.send(http.MethodGet, v.path, "").want(404), w.send(http.MethodGet, "/v/zzzzzzz", "").want(404); gone.body != never.body {
-		t.Error("a deleted video's page differs from one that never was")
+		t.Error("the page of a deleted video differs from the page of a video that never existed, want equal pages")
 	}
 }
 
-// playlistOf reads one of the two playlists that a page carries.
+// playlistOf returns one of the two playlist URLs on a page.
 func playlistOf(page answer, which string) string {
 	page.t.Helper()
 	found := regexp.MustCompile(`data-` + which + `="([^"]+)"`).FindStringSubmatch(page.body)
 	if found == nil {
-		page.t.Fatalf("the page has no %s playlist", which)
+		page.t.Fatalf("the page has no playlist of type %s", which)
 	}
 	return html.UnescapeString(found[1])
 }
@@ -143,7 +143,7 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 	page := b.send(http.MethodGet, v.path, "").want(200)
 	for _, trace := range []string{"Ada", "og:", "twitter:", "hls", "poster", v.id, "oembed", "<video"} {
 		if strings.Contains(page.body, trace) {
-			t.Errorf("the form shows %q:\n%s", trace, page.body)
+			t.Errorf("the page with the password form contains %q:\n%s", trace, page.body)
 		}
 	}
 	for _, path := range []string{v.path + "/thumbnail.jpg", v.path + "/video.mp4"} {
@@ -153,21 +153,21 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 		b.send(http.MethodGet, path, "").want(403)
 	}
 	if e := b.send(http.MethodGet, "/embed/"+v.slug, "").want(200); strings.Contains(e.body, "Ada") || strings.Contains(e.body, "<form") || !strings.Contains(e.body, v.share) {
-		t.Errorf("the frame shows:\n%s", e.body)
+		t.Errorf("want a frame with only a link to the page; got:\n%s", e.body)
 	}
 
 	wrong := b.guess(v, "sesame").want(403)
 	if !strings.Contains(wrong.body, "<form") || !strings.Contains(wrong.body, `aria-invalid="true"`) || strings.Contains(wrong.body, "Ada") {
-		t.Errorf("after a wrong password:\n%s", wrong.body)
+		t.Errorf("after a wrong password: want the form with an error, got:\n%s", wrong.body)
 	}
 	right := b.guess(v, "sésame 🔑").want(303)
 	cookie := right.header.Get("Set-Cookie")
 	if right.header.Get("Location") != v.path || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") || !strings.Contains(cookie, "path="+v.path) {
-		t.Errorf("Location %q, cookie %q", right.header.Get("Location"), cookie)
+		t.Errorf("after the correct password: Location %q and cookie %q, want the page and a restricted cookie", right.header.Get("Location"), cookie)
 	}
 	page = b.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Wedding of Ada") || strings.Contains(page.body, "og:") {
-		t.Errorf("after the password:\n%s", page.body)
+		t.Errorf("after the correct password: want the title and no preview, got:\n%s", page.body)
 	}
 	b.send(http.MethodGet, v.path+"/session", "").want(200)
 
@@ -180,18 +180,18 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 			path = other.path
 		}
 		if p := w.send(http.MethodGet, path, "", header("Cookie", "lr_unlock="+c)).want(200); !strings.Contains(p.body, "<form") {
-			t.Errorf("%s cookie opens the video", name)
+			t.Errorf("the page with %s cookie has no password form, want one", name)
 		}
 	}
 	w.clock.Advance(13 * time.Hour)
 	if p := w.send(http.MethodGet, v.path, "", header("Cookie", "lr_unlock="+value)).want(200); !strings.Contains(p.body, "<form") {
-		t.Error("the cookie lives for ever")
+		t.Error("the page with an expired cookie has no password form, want one")
 	}
 }
 
-// One attacker has all networks of a /16, another all of an IPv6 /48. Meanwhile viewers
-// who know the password still get in, and the attackers get only a small number of
-// guesses.
+// One attacker uses all networks of a /16, another all networks of an IPv6 /48. During the
+// attack, viewers who know the password get access, and the attackers get only a small number
+// of guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 	t.Parallel()
 	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
@@ -204,18 +204,18 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 				return header("Cookie", "lr_known="+value)
 			}
 		}
-		t.Fatalf("no cookie for later visits in %v", a.header)
+		t.Fatalf("the response sets no cookie for later visits: %v", a.header)
 		return nil
 	}
-	// A viewer in an attacker's neighbourhood has unlocked the video before.
+	// A viewer in an attacker's neighbourhood has already unlocked the video.
 	before := known(w.guess(v, "right", from("10.1.0.200")).want(303))
 	other := w.ready(`{"privacy":"password","password":"right"}`)
 	others := known(w.guess(other, "right", from("10.1.0.200")).want(303))
 	if p := w.send(http.MethodGet, v.path, "", before).want(200); !strings.Contains(p.body, "<form") {
-		t.Error("the cookie for later visits opens the video")
+		t.Error("the cookie for later visits unlocks the video, want the password form")
 	}
 
-	wrong := strings.Repeat("x", 300) // longer than any password: refused without hashing it
+	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without a hash
 	guessed := 0
 	attack := func(ip string) {
 		switch a := w.guess(v, wrong, from(ip)); a.status {
@@ -223,7 +223,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 			guessed++
 		case 429:
 		default:
-			t.Fatalf("a wrong password from %s: %d", ip, a.status)
+			t.Fatalf("a wrong password from %s returned %d, want 403 or 429", ip, a.status)
 		}
 	}
 	for i := range 700 {
@@ -237,17 +237,17 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		attack(fmt.Sprintf("2001:db8:1:%x::1", i))
 	}
 	if guessed > 60+60+1 {
-		t.Errorf("a /16 and a /48 got %d guesses", guessed)
+		t.Errorf("a /16 and a /48 got %d guesses, want at most 121", guessed)
 	}
 	for _, ip := range []string{"198.51.100.7", "2001:db8:2::1", "192.0.2.1"} {
 		w.guess(v, "right", from(ip)).want(303)
 	}
 	w.guess(v, "right", from("10.1.0.200")).want(429)
-	w.guess(v, "right", from("10.1.0.200"), others).want(429) // another video's cookie
+	w.guess(v, "right", from("10.1.0.200"), others).want(429) // the cookie of another video
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
-	w.clock.Advance(24 * time.Hour) // longer than the password is remembered
+	w.clock.Advance(24 * time.Hour) // longer than the lifetime of an unlock
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
-	for range 30 { // a cookie has a bound too
+	for range 30 { // guesses with a cookie are limited too
 		w.guess(v, wrong, from("10.1.0.200"), before)
 	}
 	w.guess(v, "right", from("10.1.0.200"), before).want(429)
@@ -262,15 +262,15 @@ func TestGuessingIsLimited(t *testing.T) {
 	v := w.ready(`{"privacy":"password","password":"right"}`)
 	from := func(ip string) setting { return header("X-Forwarded-For", ip) }
 	for range 6 {
-		w.guess(v, "right", from("10.0.0.1")).want(303) // right ones do not count
+		w.guess(v, "right", from("10.0.0.1")).want(303) // correct passwords do not count
 	}
-	wrong := strings.Repeat("x", 300) // longer than any password: refused without hashing it
+	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without a hash
 	for range 5 {
 		w.guess(v, wrong, from("10.0.0.1")).want(403)
 	}
 	a := w.guess(v, "right", from("10.0.0.1")).want(429)
 	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "Too many attempts") {
-		t.Errorf("429 with %v", a.header)
+		t.Errorf("429 response with header %v, want Retry-After and the page about too many attempts", a.header)
 	}
 	w.guess(v, "right", from("10.0.0.2")).want(303)
 	w.guess(v, "x", from("10.0.0.3"), header("Sec-Fetch-Site", "cross-site")).want(403)
@@ -282,7 +282,8 @@ func TestThePasswordComesFromTheBodyAlone(t *testing.T) {
 	w := newWorld(t)
 	v := w.ready(`{"privacy":"password","password":"right"}`)
 	form := header("Content-Type", "application/x-www-form-urlencoded")
-	// First, because on a machine so busy that Redis seems away two mistakes use up the budget.
+	// This comes first: if a busy machine makes Redis seem unreachable, two wrong guesses use
+	// up the budget.
 	w.send(http.MethodPost, v.path+"/unlock", "password=right", form).want(303)
 	w.send(http.MethodPost, v.path+"/unlock?password=right", "", form).want(403)
 	w.send(http.MethodPost, v.path+"/unlock?password=right", "password=wrong", form).want(403)
@@ -309,14 +310,14 @@ func TestACompressedBodyIsNeverUnpacked(t *testing.T) {
 	}
 	for _, call := range [][3]string{{http.MethodPut, "/" + v.id + "/captions/en", "text/vtt"}, {http.MethodPut, "/" + v.id + "/access", "application/json"}, {http.MethodPost, "", "application/json"}} {
 		if a := w.api(call[0], call[1], packed.String(), header("Content-Encoding", "gzip"), header("Content-Type", call[2])); a.status != 415 && a.status != 400 {
-			t.Errorf("%v: %d", call, a.status)
+			t.Errorf("%v with a compressed body returned %d, want 415 or 400", call, a.status)
 		}
 	}
 	runtime.ReadMemStats(&after)
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // other tests allocate too; 5 × 64 MiB would show
-		t.Logf("%d bytes were allocated meanwhile", grown)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // tests that run in parallel allocate too, but less than 5 × 64 MiB
+		t.Logf("%d bytes were allocated during the requests", grown)
 		if grown > 256<<20 {
-			t.Error("a body was unpacked")
+			t.Errorf("%d bytes were allocated, want at most 256 MiB, because bodies must not be decompressed", grown)
 		}
 	}
 }
@@ -345,9 +346,9 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		}
 	}
 	if limited == 0 {
-		t.Fatal("2,000 unknown slugs were looked up for one network")
+		t.Fatal("one network got 2,000 look-ups of unknown slugs, want some rejected")
 	}
-	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200) // found lately: never refused
+	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200) // found recently, so not limited
 	w.send(http.MethodGet, other.path, "", from("10.0.0.2")).want(200)
 }
 
@@ -355,10 +356,10 @@ func TestUnlistedSlugsCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	if n := len(w.create(`{"privacy":"unlisted"}`).slug); n != 13 { // 31^13 > 2^64
-		t.Errorf("an unlisted slug has %d characters", n)
+		t.Errorf("an unlisted slug has %d characters, want 13", n)
 	}
 	if n := len(w.create(`{}`).slug); n != 7 {
-		t.Errorf("a public slug has %d characters", n)
+		t.Errorf("a public slug has %d characters, want 7", n)
 	}
 }
 
@@ -371,20 +372,20 @@ func TestAssetsAndPagesAreCompressedForWhoTakesThat(t *testing.T) {
 	plain := w.send(http.MethodGet, script, "", header("Accept-Encoding", "gzip;q=0, br")).want(200)
 	packed := w.send(http.MethodGet, script, "", header("Accept-Encoding", "br, gzip;q=0.5")).want(200)
 	if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) {
-		t.Errorf("%d bytes plain, %d packed; %v", len(plain.body), len(packed.body), packed.header)
+		t.Errorf("got %d bytes plain and %d compressed with header %v, want gzip and at most half the size", len(plain.body), len(packed.body), packed.header)
 	}
 	z, err := gzip.NewReader(strings.NewReader(packed.body))
 	must(t, err)
 	if body, err := io.ReadAll(z); err != nil || string(body) != plain.body {
-		t.Errorf("unpacks to something else: %v", err)
+		t.Errorf("decompressing returned another body or the error %v, want the plain body", err)
 	}
 	for name, a := range map[string]answer{"plain": plain, "packed": packed, "page": page} {
 		if a.header.Get("Vary") != "Accept-Encoding" {
-			t.Errorf("%s: Vary %q", name, a.header.Get("Vary"))
+			t.Errorf("%s has Vary %q, want Accept-Encoding", name, a.header.Get("Vary"))
 		}
 	}
 	if p := w.send(http.MethodGet, v.path, "", header("Accept-Encoding", "gzip")).want(200); p.header.Get("Content-Encoding") != "gzip" || len(p.body) > len(page.body)/2 {
-		t.Errorf("a page of %d bytes takes %d", len(page.body), len(p.body))
+		t.Errorf("a page of %d bytes has %d compressed, want at most half", len(page.body), len(p.body))
 	}
 }
 
@@ -407,7 +408,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
-		t.Error("the page of an expiring video")
+		t.Error("the page of an expiring video does not show its expiry or may be indexed, want the expiry and no indexing")
 	}
 	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
@@ -415,13 +416,13 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	w.clock.Advance(time.Hour + time.Second)
 	page = w.send(http.MethodGet, v.path, "").want(410)
 	if strings.Contains(page.body, "Brief") {
-		t.Error("the expired page names the video")
+		t.Error("the page of an expired video contains its title, want no title")
 	}
 	for _, path := range []string{v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", "/embed/" + v.slug, "/oembed?url=" + url.QueryEscape(v.share), viewers} {
 		w.send(http.MethodGet, path, "").want(410)
 	}
 	w.send(http.MethodGet, signed, "").want(400)
-	w.send(http.MethodGet, playlist, "").want(200) // the owner's address still works
+	w.send(http.MethodGet, playlist, "").want(200) // the owner's URL still works
 	got := w.get(v.id)
 	for _, address := range []string{"playbackUrl", "posterUrl"} {
 		w.send(http.MethodGet, got[address].(string), "").want(200)
@@ -436,11 +437,11 @@ func TestPlaylists(t *testing.T) {
 	playlist := w.get(v.id)["playbackUrl"].(string)
 	master := w.send(http.MethodGet, playlist, "").want(200)
 	if master.header.Get("Content-Type") != "application/vnd.apple.mpegurl; charset=utf-8" || master.header.Get("Access-Control-Allow-Origin") != "*" {
-		t.Errorf("master with %v", master.header)
+		t.Errorf("master playlist with header %v, want its Content-Type and access for every origin", master.header)
 	}
 	names := regexp.MustCompile(`\S+?\.m3u8`).FindAllString(master.body, -1)
 	if len(names) != 3 {
-		t.Fatalf("master:\n%s", master.body)
+		t.Fatalf("the master playlist lists %d playlists, want 3:\n%s", len(names), master.body)
 	}
 	for _, name := range []string{"720p.m3u8", "360p.m3u8", "audio.m3u8"} {
 		media := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", name, 1), "").want(200)
@@ -451,18 +452,18 @@ func TestPlaylists(t *testing.T) {
 			}
 		}
 		if len(addresses) != 2 || addresses[0] != addresses[1] {
-			t.Fatalf("%s:\n%s", name, media.body)
+			t.Fatalf("playlist %s has %d media URLs, want two equal ones:\n%s", name, len(addresses), media.body)
 		}
 		u, err := url.Parse(addresses[0])
 		must(t, err)
 		if !strings.HasSuffix(u.Path, ".mp4") || u.Query().Get("X-Goog-Expires") == "" {
-			t.Errorf("media at %s", u)
+			t.Errorf("the media URL is %s, want a signed URL of an .mp4 file", u)
 		}
 		w.send(http.MethodGet, addresses[0], "").want(200)
-		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // nothing is public
+		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // without its signature, the object is not public
 	}
 	if vtt := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "storyboard.vtt", 1), "").want(200); !strings.Contains(vtt.body, "#xywh=160,0,160,90") {
-		t.Errorf("storyboard:\n%s", vtt.body)
+		t.Errorf("the storyboard has no second frame:\n%s", vtt.body)
 	}
 	w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "poster.jpg", 1), "").want(200)
 	for _, file := range []string{"8k.m3u8", "master", "x.vtt", "captions-", "720p.mp4"} {
@@ -470,14 +471,14 @@ func TestPlaylists(t *testing.T) {
 	}
 	other := w.ready(`{}`)
 	for name, address := range map[string]string{
-		"a changed token":     strings.Replace(playlist, "/hls/", "/hls/A", 1),
-		"another video's":     strings.Replace(playlist, v.slug, other.slug, 1),
-		"a cookie's token":    w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
-		"no token":            w.base + v.path + "/hls/x/master.m3u8",
-		"an invented address": w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
+		"changed token":          strings.Replace(playlist, "/hls/", "/hls/A", 1),
+		"token of another video": strings.Replace(playlist, v.slug, other.slug, 1),
+		"token of a cookie":      w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
+		"missing token":          w.base + v.path + "/hls/x/master.m3u8",
+		"invented token":         w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
 	} {
 		if a := w.send(http.MethodGet, address, ""); a.status != 403 || a.code() != "FORBIDDEN" {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
+			t.Errorf("%s: got %d %s, want 403 FORBIDDEN", name, a.status, a.body)
 		}
 	}
 	w.clock.Advance(7 * time.Hour)
@@ -488,7 +489,7 @@ func TestPlaylists(t *testing.T) {
 	w.send(http.MethodGet, fresh, "").want(404)
 }
 
-// long gives an outcome four hours of segments.
+// long changes an outcome to four hours of segments.
 func long(o *transcode.Outcome) {
 	var segments transcode.Segments
 	for i := range 2400 {
@@ -500,7 +501,7 @@ func long(o *transcode.Outcome) {
 	}
 }
 
-// It measures the heap, so it must not run beside other tests.
+// This test measures the heap, so it must not run in parallel with other tests.
 func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	w := newWorld(t)
 	v := w.create(`{}`)
@@ -511,14 +512,14 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	playlist := strings.Replace(playlistOf(w.send(http.MethodGet, v.path, "").want(200), "playlist"), "master", "720p", 1)
 	whole := w.send(http.MethodGet, playlist, "").want(200)
 	if got := whole.header.Get("Content-Length"); got != strconv.Itoa(len(whole.body)) || len(whole.body) < 1<<20 || !strings.HasSuffix(whole.body, "#EXT-X-ENDLIST\n") {
-		t.Fatalf("a playlist of %d bytes with Content-Length %q", len(whole.body), got)
+		t.Fatalf("got a playlist of %d bytes with Content-Length %q, want a complete playlist of at least 1 MiB", len(whole.body), got)
 	}
 	if got := whole.header.Get("Content-Type"); got != "application/vnd.apple.mpegurl; charset=utf-8" {
-		t.Errorf("Content-Type %q", got)
+		t.Errorf("Content-Type is %q, want that of an HLS playlist", got)
 	}
 	head := w.send(http.MethodHead, playlist, "").want(200)
 	if head.body != "" || head.header.Get("Content-Length") != whole.header.Get("Content-Length") {
-		t.Errorf("HEAD: %d bytes, %v", len(head.body), head.header)
+		t.Errorf("HEAD returned %d bytes with header %v, want no body and the Content-Length of GET", len(head.body), head.header)
 	}
 	const readers = 40
 	goroutines, before := runtime.NumGoroutine(), procstat.Heap()
@@ -529,17 +530,17 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", strings.TrimPrefix(playlist, w.base))
 		must(t, err)
-		// Its first bytes have arrived, so the server is sending the answer.
+		// The first bytes have arrived, so the server is sending the response.
 		_, err = io.ReadFull(conn, make([]byte, 1024))
 		must(t, err)
 		conns = append(conns, conn)
 	}
 	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
-		t.Errorf("a slow reader of %d KiB holds %d KiB", len(whole.body)>>10, each>>10)
+		t.Errorf("a slow reader of %d KiB takes %d KiB of memory, want at most 256 KiB", len(whole.body)>>10, each>>10)
 	}
 	// The server has one goroutine for each connection. It ends with the write timeout.
 	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
-		t.Errorf("%d readers have %d goroutines", readers, more)
+		t.Errorf("%d readers use %d goroutines, want about one each", readers, more)
 	}
 	for _, conn := range conns {
 		must(t, conn.Close())
@@ -563,7 +564,7 @@ func TestASessionRenewsWhatThePlayerHolds(t *testing.T) {
 	}
 	must(t, json.Unmarshal([]byte(w.send(http.MethodGet, v.path+"/session", "").want(200).body), &s))
 	if s.TTL < 60 || s.TTL > 600 || len(s.Media) != 3 {
-		t.Fatalf("session %+v", s)
+		t.Fatalf("got session %+v, want a TTL from 60 to 600 s and three media URLs", s)
 	}
 	w.send(http.MethodGet, s.Playlist, "").want(200)
 	for _, m := range s.Media {
@@ -597,9 +598,9 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	eventually(t, "3 views", func() bool { return w.get(v.id)["views"] == 3.0 })
 	w.clock.Advance(24 * time.Hour)
 	watch("10.0.0.1", "a")
-	eventually(t, "a view on the next day", func() bool { return w.get(v.id)["views"] == 4.0 })
+	eventually(t, "view on the next day counted", func() bool { return w.get(v.id)["views"] == 4.0 })
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, "4 views") {
-		t.Error("the page does not say how often it was watched")
+		t.Error("the page does not contain the number of views, want 4 views")
 	}
 }
 
@@ -633,22 +634,23 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 		return counted() - before
 	}
 	one := func(ip string) func(int) string { return func(int) string { return ip } }
-	// One more viewer counts for every 12 s that the requests take, and the counts are not
-	// exact. If the machine is so busy that Redis seems away, only half as many count.
+	// One more viewer is counted for every 12 s that the requests take, and the counts are
+	// not exact. If a busy machine makes Redis seem unreachable, only half as many viewers
+	// are counted.
 	if n := watch(one("192.0.2.1"), "a"); n < 140 || n > 318 {
-		t.Errorf("%d viewers of one IPv4 address are counted, want 300", n)
+		t.Errorf("counted %d viewers of one IPv4 address, want about 300", n)
 	}
 	if n := watch(func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) }, "a"); n < 140 || n > 318 {
-		t.Errorf("%d viewers of one IPv6 /64 are counted, want 300", n)
+		t.Errorf("counted %d viewers of one IPv6 /64, want about 300", n)
 	}
 	if n := watch(one("192.0.2.1"), "b"); n > 30 {
-		t.Errorf("%d more viewers of the first are counted", n)
+		t.Errorf("counted %d more viewers of the first address, want at most 30", n)
 	}
 	w.send(http.MethodPost, address(), "", header("X-Forwarded-For", "192.0.2.2"), header("User-Agent", "a")).want(204)
-	eventually(t, "as many views as viewers", func() bool { return int64(w.get(v.id)["views"].(float64)) >= counted() })
+	eventually(t, "all counted viewers stored as views", func() bool { return int64(w.get(v.id)["views"].(float64)) >= counted() })
 	w.clock.Advance(time.Hour)
 	if n := watch(one("192.0.2.1"), "c"); n < 140 || n > 320 {
-		t.Errorf("%d viewers are counted an hour later, want 300", n)
+		t.Errorf("counted %d viewers an hour later, want about 300", n)
 	}
 }
 
@@ -659,17 +661,17 @@ func TestOEmbed(t *testing.T) {
 	ask := func(query string) answer { return w.send(http.MethodGet, "/oembed?"+query, "") }
 	m := ask("url=" + url.QueryEscape(v.share) + "&maxwidth=640").want(200).json()
 	if m["type"] != "video" || m["version"] != "1.0" || m["width"] != 640.0 || m["height"] != 360.0 || m["thumbnail_url"] != v.share+"/thumbnail.jpg" {
-		t.Errorf("oembed %v", m)
+		t.Errorf("oEmbed returned %v, want a video of 640 by 360 pixels with its thumbnail", m)
 	}
 	if frame := m["html"].(string); !strings.Contains(frame, `src="`+w.base+`/embed/`+v.slug+`"`) || strings.Contains(frame, "<title>") {
-		t.Errorf("frame %s", frame)
+		t.Errorf("the embed code is %s, want the embed URL and an escaped title", frame)
 	}
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
 	if !strings.Contains(embed.body, "<main>") || !strings.Contains(embed.body, "<h1") {
-		t.Error("the page for frames has no main or h1")
+		t.Error("the page for frames has no main or h1 element, want both")
 	}
 	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors *") || embed.header.Get("X-Frame-Options") != "" {
-		t.Errorf("a page for frames with policy %q", csp)
+		t.Errorf("the page for frames has the Content-Security-Policy %q, want frame-ancestors * and no X-Frame-Options", csp)
 	}
 	for query, status := range map[string]int{
 		"": 404, "url=x": 404, "url=" + url.QueryEscape("https://evil.example/v/"+v.slug): 404, "url=" + url.QueryEscape(w.base+"/v/zzzzzzz"): 404,
@@ -691,19 +693,18 @@ func TestHostileTextStaysText(t *testing.T) {
 		must(t, err)
 		w.api(http.MethodPatch, "/"+v.id, string(text)).want(200)
 		if got := w.get(v.id); got["title"] != s || got["description"] != s {
-			t.Errorf("%q came back as %q", s, got["title"])
+			t.Errorf("the text %q was returned as %q, want it unchanged", s, got["title"])
 		}
 		for _, path := range []string{v.path, "/embed/" + v.slug} {
 			body := w.send(http.MethodGet, path, "").want(200).body
 			if n := strings.Count(body, "<script"); n != 1 || strings.Contains(body, "<img") || regexp.MustCompile(`<[^>]*\son\w+=[^>]*>`).MatchString(stripAttributes(body)) {
-				t.Errorf("%q is markup on %s:\n%s", s, path, body)
+				t.Errorf("the text %q is not escaped on %s:\n%s", s, path, body)
 			}
 		}
 	}
 }
 
-// stripAttributes empties quoted attribute values, where text may look like
-// anything.
+// stripAttributes removes quoted attribute values, because they may contain any text.
 func stripAttributes(page string) string {
 	return regexp.MustCompile(`="[^"]*"`).ReplaceAllString(page, `=""`)
 }
@@ -714,7 +715,7 @@ func TestUnlistedPagesAreNotIndexed(t *testing.T) {
 	v := w.ready(`{"privacy":"unlisted","title":"Quiet"}`)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, `content="noindex, nofollow"`) || page.header.Get("X-Robots-Tag") != "noindex, nofollow" || !strings.Contains(page.body, `og:title`) {
-		t.Errorf("unlisted page: %v", page.header)
+		t.Errorf("the unlisted page has the header %v, want noindex and a preview", page.header)
 	}
 }
 
@@ -723,7 +724,7 @@ func TestErrorsOfPagesArePages(t *testing.T) {
 	w := newWorld(t)
 	page := w.send(http.MethodGet, "/v/unknown", "").want(404)
 	if !strings.Contains(page.body, "Nothing here") || page.header.Get("Content-Security-Policy") == "" {
-		t.Errorf("404 page:\n%s", page.body)
+		t.Errorf("want a page about a missing video with a policy, got:\n%s", page.body)
 	}
 	if a := w.send(http.MethodGet, "/v/unknown/session", "").want(404); a.code() != "VIDEO_NOT_FOUND" {
 		t.Error(a.body)

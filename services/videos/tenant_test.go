@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// everywhere are the public addresses of a video.
+// everywhere returns the public paths of a video.
 func (v made) everywhere() []string {
 	return []string{v.path, "/embed/" + v.slug, v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", v.path + "/video.mp4"}
 }
@@ -35,17 +35,16 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 	v, other := w.ready(`{"title":"Fjord"}`), w.as("acc_b", http.MethodPost, "", `{}`).want(201).json()
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, `<a href="mailto:abuse@example.com" rel="nofollow">Report</a>`) {
-		t.Error("the page has no link to report it")
+		t.Error("the page has no link to report the video, want one")
 	}
 	waiting := other["slug"].(string)
 	for _, path := range []string{"/embed/" + v.slug, "/embed/" + waiting, "/v/" + waiting, "/embed/none", "/v/none"} {
 		if page := w.send(http.MethodGet, path, ""); !strings.Contains(page.body, `href="mailto:abuse@example.com"`) {
-			t.Errorf("%s has no link to report it", path)
+			t.Errorf("%s has no link to report the video, want one", path)
 		}
 	}
 	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
-	// Somebody watches all the time, so that the replica always has a fresh copy of the
-	// standing.
+	// Continuous requests make sure that the replica always has a fresh copy of the standing.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -65,27 +64,27 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 		set(tenant.Suspended, 2+2*round)
 		for _, path := range append(v.everywhere(), watch, own) {
 			if a := w.send(http.MethodGet, path, ""); a.status != 410 {
-				t.Errorf("%s of a suspended account: %d", path, a.status)
+				t.Errorf("GET %s of a suspended account returned %d, want 410", path, a.status)
 			}
 		}
 		if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "ACCOUNT_SUSPENDED" {
 			t.Error(a.body)
 		}
 		if p := w.send(http.MethodGet, v.path, ""); strings.Contains(p.body, "Fjord") || !strings.Contains(p.body, "<html") {
-			t.Errorf("the page shows:\n%s", p.body)
+			t.Errorf("want an HTML page without the title, got:\n%s", p.body)
 		}
 		w.send(http.MethodGet, "/v/"+other["slug"].(string), "").want(200)
 		set(tenant.Active, 3+2*round)
 		w.send(http.MethodGet, v.path, "").want(200)
 		w.send(http.MethodGet, own, "").want(200)
 	}
-	set(tenant.Suspended, 4) // an old decision that comes late
+	set(tenant.Suspended, 4) // a late decision with an old version
 	w.send(http.MethodGet, v.path, "").want(200)
 	close(stop)
 	<-stopped
 }
 
-// The lift of a suspension may arrive before the suspension itself.
+// The end of a suspension may arrive before the suspension.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,11 +107,11 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	took, err := w.auth.TakeDown(t.Context(), order)
 	must(t, err)
 	if took.RecordID != v.id || took.AccountID != "acc_a" || took.URL != v.share || took.Kind != tenant.KindVideo {
-		t.Errorf("took down %+v", took)
+		t.Errorf("TakeDown returned %+v, want the ids, URL and kind of the video", took)
 	}
 	for _, path := range append(v.everywhere(), own, native, media) {
 		if a := w.send(http.MethodGet, path, ""); a.status != 410 {
-			t.Errorf("%s of a video that was taken down: %d", path, a.status)
+			t.Errorf("GET %s of a video that was taken down returned %d, want 410", path, a.status)
 		}
 	}
 	if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "TAKEN_DOWN" {
@@ -121,26 +120,25 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	w.send(http.MethodGet, other.path, "").want(200)
 	got := w.get(v.id)
 	if d, _ := got["takenDown"].(map[string]any); d["reason"] != "phishing" || d["at"] != 1_700_000_000_000.0 || got["playbackUrl"] != nil || got["downloadUrl"] != nil {
-		t.Errorf("the owner sees %v", got)
+		t.Errorf("the owner gets %v, want the takedown and no playback URLs", got)
 	}
 	w.api(http.MethodPatch, "/"+v.id, `{"takenDown":null,"title":"New"}`).want(200)
 	w.setAccess(v, `{"privacy":"unlisted"}`).want(200)
 	w.send(http.MethodGet, v.path, "").want(410)
 
-	// Another order for the same video, this time by id, returns the takedown that is in
-	// effect.
+	// Another order for the same video, this time by id, returns the current takedown.
 	order.ID, order.Target = "tkd_2", tenant.Target{ID: v.id}
 	if again, err := w.auth.TakeDown(t.Context(), order); err != nil || again.ID != "tkd_1" {
-		t.Errorf("a second takedown: %+v, %v", again, err)
+		t.Errorf("the second TakeDown returned %+v and error %v, want the current takedown tkd_1", again, err)
 	}
 	must(t, w.auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_2", RecordID: v.id}))
-	w.send(http.MethodGet, v.path, "").want(410) // not in effect, so nothing was lifted
+	w.send(http.MethodGet, v.path, "").want(410) // not the current takedown, so it has no effect
 	must(t, w.auth.Lift(t.Context(), took))
 	must(t, w.auth.Lift(t.Context(), took))
 	w.send(http.MethodGet, v.path, "").want(200)
 	for _, target := range []tenant.Target{{ID: "vid_0000000000000000000000"}, {ID: "lnk_x"}, {URL: "https://go.example/x"}, {URL: w.base + "/v/nothing"}} {
 		if _, err := w.auth.TakeDown(t.Context(), tenant.Order{ID: "tkd_3", Target: target}); apierr.CodeOf(err) != apierr.VideoNotFound {
-			t.Errorf("%v: %v", target, err)
+			t.Errorf("TakeDown of %v returned %v, want %s", target, err, apierr.VideoNotFound)
 		}
 	}
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
@@ -151,7 +149,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	gone := w.create(`{"externalId":"x"}`)
-	w.api(http.MethodDelete, "/"+gone.id, "").want(204) // leaves a task for days
+	w.api(http.MethodDelete, "/"+gone.id, "").want(204) // leaves a purge task that lasts for days
 	done, busy := w.ready(`{"tags":["a"]}`), w.create(`{"externalId":"y"}`)
 	w.put(busy, "a film")
 	w.get(busy.id)
@@ -162,9 +160,9 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}))
 	w.send(http.MethodGet, done.path, "").want(410)
 	if erased, err := w.auth.Erased(t.Context(), "acc_a"); err != nil || erased {
-		t.Fatalf("erased at once: %v, %v", erased, err)
+		t.Fatalf("Erased right after the order returned %v and error %v, want false", erased, err)
 	}
-	// A loop that is stopped and started again resumes where it was.
+	// A loop that is restarted resumes where it stopped.
 	for range 3 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(300*time.Millisecond, cancel)
@@ -177,7 +175,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		all.Wait()
 		cancel()
 	}
-	// A worker that did not learn of the erasure writes once more.
+	// A worker that has not noticed the erasure writes one more object.
 	w.object("videos/"+busy.id+"/1-1/late.mp4", "late")
 	w.loop("accounts")
 	w.loop("sweep")
@@ -188,43 +186,43 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		return erased
 	})
 	if _, err := w.jobs.Get(t.Context(), job.ID); err == nil {
-		t.Error("the job is still there")
+		t.Error("the record of the job still exists, want it deleted")
 	}
 	for _, id := range []string{gone.id, done.id, busy.id} {
 		if left := append(w.objects("videos/"+id), w.objects("uploads/"+id)...); len(left) != 0 {
-			t.Errorf("%v is left in storage", left)
+			t.Errorf("storage still has %v, want no object", left)
 		}
 	}
 	for _, c := range []string{"videos", "videoPurges", "videoExternalIds", "jobs", "videoSlugs"} {
 		docs, err := w.db.Collection(c).Documents(t.Context()).GetAll()
 		must(t, err)
 		for _, d := range docs {
-			// A tombstone has the object's name, which is the video's id, and times.
+			// A tombstone has only the video's id and times.
 			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"due", "late", "since", "until"}) {
 				continue
 			}
 			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {
-				t.Errorf("%s keeps %s", c, text)
+				t.Errorf("collection %s still has %s, want no trace of the account", c, text)
 			}
 		}
 	}
 	if _, err := w.db.Collection("videoSlugs").Doc(done.slug).Get(t.Context()); err != nil {
-		t.Errorf("the slug is free at once: %v", err)
+		t.Errorf("look-up of the slug returned %v, want it reserved after the erasure", err)
 	}
 	w.as("acc_b", http.MethodGet, "/"+stranger, "").want(200)
 	if erased, err := w.auth.Erased(t.Context(), "acc_never"); err != nil || erased {
-		t.Errorf("an account that nobody asked to erase: %v, %v", erased, err)
+		t.Errorf("Erased of an account without an erasure returned %v and error %v, want false", erased, err)
 	}
 }
 
 func TestAnErasureBeginsWithoutWaitingForASweep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t) // which sweeps once an hour
+	w := newWorld(t) // a loop that sweeps once an hour
 	v := w.create(`{}`)
 	w.loop("accounts")
 	w.loop("sweep")
 	must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}))
-	eventually(t, "the record is gone", func() bool {
+	eventually(t, "record deleted", func() bool {
 		_, err := w.db.Collection("videos").Doc(v.id).Get(t.Context())
 		return errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound)
 	})
@@ -236,7 +234,7 @@ func TestAnAccountNeverSeenIsErasedSoon(t *testing.T) {
 	must(t, w.auth.SetState(t.Context(), "acc_new", tenant.Standing{State: tenant.Deleting, Version: 1}))
 	w.clock.Advance(keeper.Settle)
 	if erased, err := w.auth.Erased(t.Context(), "acc_new"); err != nil || !erased {
-		t.Errorf("Erased = %v, %v", erased, err)
+		t.Errorf("Erased returned %v and error %v, want true", erased, err)
 	}
 }
 
@@ -253,7 +251,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 	by := &identity.Principal{AccountID: "acc_a", KeyID: "key_acc_a"}
 	must(t, w.auth.Export(identity.WithPrincipal(t.Context(), by), "acc_a", &out))
 	if strings.Contains(out.String(), "argon2") || strings.Contains(out.String(), "sesame") || strings.Contains(out.String(), "X-Goog") {
-		t.Error("the export holds a secret")
+		t.Error("the export contains a password, a hash or a signed URL, want none")
 	}
 	for line := range strings.Lines(out.String()) {
 		var item struct {
@@ -263,7 +261,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 		must(t, json.Unmarshal([]byte(line), &item))
 		id := item.Data["id"].(string)
 		if item.Type != "video" || !want[id] {
-			t.Errorf("line %s", line)
+			t.Errorf("the export has the line %s, want each video once", line)
 		}
 		delete(want, id)
 		if id == v.id {
@@ -271,7 +269,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 		}
 	}
 	if len(want) != 0 {
-		t.Errorf("%v are missing", want)
+		t.Errorf("the export lacks the videos %v", want)
 	}
 }
 

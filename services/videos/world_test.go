@@ -39,13 +39,13 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// world is the service with real servers of everything that it uses. The test plays the
+// world is the service with real servers for all its dependencies. The test acts as the
 // worker.
 type world struct {
 	t       *testing.T
 	base    string
 	uploads string
-	push    string // the storage's JSON API, whose keys sign pushes
+	push    string // the JSON API of storage, which publishes the keys that sign pushes
 	client  *http.Client
 	svc     *boot.Service
 	store   *storage.Server
@@ -55,15 +55,15 @@ type world struct {
 	clock   *clock
 	keys    map[string]string // account → key
 	apikeys *authtest.Auth
-	disk    string // where storage keeps its files
+	disk    string // the directory of storage
 	redis   string
 	db      *firestoredb.DB
-	auth    *wire.Client // the client with which auth calls the service
+	auth    *wire.Client // the client that auth uses to call the service
 	cfg     videos.Config
 }
 
-// TestMain keeps the services' log out of the tests' output. In a process that a test
-// has started, it runs the service.
+// TestMain discards the services' logs. In a process that a test has started, it runs the
+// service.
 func TestMain(m *testing.M) {
 	if os.Getenv("LINKREEL_TEST_PROCESS") != "" {
 		cfg, err := env.ParseAs[videos.Config]()
@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clock is the machine's clock plus the time by which a test has advanced it.
+// clock is the system clock plus the time by which a test has advanced it.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -164,8 +164,8 @@ func newWorld(t *testing.T, options ...option) *world {
 	return w
 }
 
-// meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. If the database is down, the first contact comes later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so tests do not
+// count those calls. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -196,7 +196,7 @@ func (w *world) replica() *world {
 	return &other
 }
 
-// config is like production's configuration, with limits that tests can reach.
+// config returns a configuration like in production, with limits that tests can reach.
 func (w *world) config() videos.Config {
 	return videos.Config{
 		Config: backing.Config{
@@ -224,10 +224,10 @@ func (w *world) loop(name string) {
 			return
 		}
 	}
-	w.t.Fatalf("no loop %q", name)
+	w.t.Fatalf("the service has no loop %q", name)
 }
 
-// answer is a response whose body was read.
+// answer is a response with its whole body.
 type answer struct {
 	t      *testing.T
 	status int
@@ -239,7 +239,7 @@ func (a answer) json() map[string]any {
 	a.t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal([]byte(a.body), &m); err != nil {
-		a.t.Fatalf("%d %q: %v", a.status, a.body, err)
+		a.t.Fatalf("response %d with body %q is not JSON: %v", a.status, a.body, err)
 	}
 	return m
 }
@@ -247,7 +247,7 @@ func (a answer) json() map[string]any {
 func (a answer) want(status int) answer {
 	a.t.Helper()
 	if a.status != status {
-		a.t.Fatalf("status %d, want %d; body %.600s", a.status, status, a.body)
+		a.t.Fatalf("got status %d, want %d; body %.600s", a.status, status, a.body)
 	}
 	return a
 }
@@ -280,7 +280,7 @@ func (w *world) send(method, url, body string, settings ...setting) answer {
 	return answer{w.t, resp.StatusCode, resp.Header, string(b)}
 }
 
-// api is a call by account a.
+// api sends a request by account acc_a.
 func (w *world) api(method, path, body string, settings ...setting) answer {
 	w.t.Helper()
 	return w.as("acc_a", method, path, body, settings...)
@@ -292,7 +292,7 @@ func (w *world) as(account, method, path, body string, settings ...setting) answ
 	return w.send(method, "/api/v1/videos"+path, body, settings...)
 }
 
-// made is a video made through the API.
+// made is a video created through the API.
 type made struct{ id, slug, upload, share, path string }
 
 func (w *world) create(body string) made {
@@ -313,7 +313,8 @@ func (w *world) put(v made, content string) {
 	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
 }
 
-// job waits for the job of a video: a loop makes it after it has stored the status "processing".
+// job waits for the job of a video. A loop creates the job after it has stored the status
+// "processing".
 func (w *world) job(id string) (r transcode.Record) {
 	w.t.Helper()
 	o, err := w.bucket.Stat(w.t.Context(), "uploads/"+id+"/source")
@@ -325,7 +326,7 @@ func (w *world) job(id string) (r transcode.Record) {
 	return r
 }
 
-// work does what a worker would: it claims the job, writes objects, publishes.
+// work acts as a worker: it claims the job, writes objects and publishes the outcome.
 func (w *world) work(id string, change func(*transcode.Outcome)) *transcode.Outcome {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -371,22 +372,22 @@ func outcome(prefix string) *transcode.Outcome {
 	}
 }
 
-// ready makes a video that plays.
+// ready creates, uploads and transcodes a video.
 func (w *world) ready(body string) made {
 	w.t.Helper()
 	v := w.create(body)
 	w.put(v, "a film")
 	if s := w.get(v.id)["status"]; s != "processing" {
-		w.t.Fatalf("status %v after the upload", s)
+		w.t.Fatalf("after the upload the status is %v, want processing", s)
 	}
 	w.work(v.id, nil)
 	if s := w.get(v.id)["status"]; s != "ready" {
-		w.t.Fatalf("status %v after the work", s)
+		w.t.Fatalf("after the job the status is %v, want ready", s)
 	}
 	return v
 }
 
-// objects lists the objects in storage.
+// objects returns the names of the objects in storage.
 func (w *world) objects(prefix string) []string {
 	w.t.Helper()
 	var names []string
@@ -397,7 +398,7 @@ func (w *world) objects(prefix string) []string {
 	return names
 }
 
-// browser keeps cookies.
+// browser returns a copy of w with a client that keeps cookies.
 func (w *world) browser() *world {
 	w.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -414,7 +415,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("not within a minute: %s", what)
+	t.Fatalf("condition not met within a minute: %s", what)
 }
 
 func must(t *testing.T, err error) {
@@ -424,7 +425,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quota changes an account's quotas. Do so before its first request.
+// quota changes an account's quotas. Call it before the first request of the account.
 func (w *world) quota(account string, edit func(*identity.Quotas)) {
 	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

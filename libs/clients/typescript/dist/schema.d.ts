@@ -4243,7 +4243,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
-                 *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
+                 *         "message": "This account already has a video with this externalId. Choose another externalId, or clear it on that video first.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }

@@ -1,5 +1,5 @@
-// Command videos runs the videos service. "videos preflight" instead checks that
-// Google Cloud and Redis are set up for an installation.
+// Command videos runs the videos service. The subcommand "preflight" checks that Google Cloud
+// and Redis are set up for an installation.
 package main
 
 import (

@@ -31,7 +31,7 @@ func captionOf(t video.Caption) wire.Caption {
 	return wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
 }
 
-// nothing answers for a video that is there.
+// nothing sends 204 if the video exists.
 func nothing(*fiber.Ctx, *video.Video) error { return nil }
 
 func (h public) putCaptions(c *fiber.Ctx, _ *video.Video) error {
@@ -100,8 +100,8 @@ func captionFile(c *fiber.Ctx) ([]byte, error) {
 	return body, nil
 }
 
-// canonical writes a tag the usual way (pt-BR, zh-Hant), so that one language
-// has one track.
+// canonical returns a language tag in its canonical case (pt-BR, zh-Hant), so each language
+// has only one track.
 func canonical(tag string) string {
 	parts := strings.Split(strings.ToLower(tag), "-")
 	for i, p := range parts[1:] {

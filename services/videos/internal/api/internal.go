@@ -24,19 +24,19 @@ type holder struct {
 	shown presenter
 }
 
-// exportPage is how many videos an export reads at once and so holds in memory.
+// exportPage is the number of videos that an export reads at a time, which bounds its memory.
 const exportPage = 100
 
-// Export writes an account's videos as JSON Lines, each as its owner sees it. A
-// video's download address stops working when the rights of the exporting caller end.
+// Export writes an account's videos as JSON Lines, with all fields that the owner sees. A
+// download URL stops working when the exporting caller loses its rights.
 func (h holder) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	return h.Service.Each(ctx, account, exportPage, func(v *video.Video) error {
-		// Each yields summaries; the export needs the full record.
+		// Each yields only summaries, and the export needs full records.
 		whole, err := h.Service.Owned(ctx, account, v.ID)
 		if video.IsNotFound(err) {
-			return nil // deleted while we read
+			return nil // deleted during the export
 		}
 		if err != nil {
 			return err

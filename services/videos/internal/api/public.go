@@ -48,7 +48,7 @@ type public struct {
 	shown  presenter
 }
 
-// owned looks up the path's video first, so that 404 takes precedence over 400.
+// owned looks up the video in the path first, so 404 takes precedence over 400.
 func (h public) owned(do func(*fiber.Ctx, *video.Video) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
@@ -66,7 +66,7 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
-	// An empty cursor is a bug in the caller's loop. A response with page one would make that
+	// An empty cursor is a bug in the caller's loop. Returning the first page would make that
 	// loop endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")
@@ -85,8 +85,8 @@ func (h public) list(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.VideoList{Data: data})
 }
 
-// nextLink returns the current request's address with another cursor. It uses the base
-// address and the recognised query parameters, never the Host header.
+// nextLink returns the Link header for the next page: the current request with another
+// cursor. It uses the base URL and the recognised query parameters, never the Host header.
 func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	args := c.Context().QueryArgs()
 	next := fiber.AcquireArgs()
@@ -100,7 +100,7 @@ func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
 }
 
-// maxQuery bounds a search, in bytes; a search uses only a few words anyway.
+// maxQuery bounds the text of a search, in bytes. A search uses only the first few words.
 const maxQuery = 500
 
 // maxTagFilters bounds the tags of a filter.
@@ -176,8 +176,8 @@ func (h public) create(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, p, fields.Unknown))
 }
 
-// pageOf returns the Origin header: the origin of the page that sent the request, or
-// of the page for which a server sent it. Anything but an origin is dropped.
+// pageOf returns the Origin header, or "" if it is not an origin. The origin belongs to the
+// page that sent the request, or to the page on behalf of which a server sent it.
 func pageOf(c *fiber.Ctx) string {
 	origin := c.Get(fiber.HeaderOrigin)
 	u, err := url.Parse(origin)
@@ -190,14 +190,14 @@ func pageOf(c *fiber.Ctx) string {
 
 func (h public) get(c *fiber.Ctx) error {
 	by := identity.FromContext(c.UserContext())
-	// Only a caller that may write gets an upload address, so Get renews an address that ends
-	// soon only for such a caller.
+	// Only callers that may write get the upload URL, so Get renews an upload URL that
+	// expires soon only for them.
 	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err
 	}
-	// The ETag includes the views and the progress, since they do not change the revision. It
-	// also tells whether the caller may write, since other callers see less.
+	// The ETag includes the views and the progress, which do not change the revision. It also
+	// includes whether the caller may write, because other callers get fewer fields.
 	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
 	if !by.Scopes.Has(identity.VideosWrite) {
 		variant += "-r"
@@ -293,10 +293,10 @@ func (h public) setThumbnail(c *fiber.Ctx, _ *video.Video) error {
 	return h.changed(c, v, fields.Unknown)
 }
 
-// changed answers a successful change with the video as it is now.
+// changed sends the updated video after a successful change.
 func (h public) changed(c *fiber.Ctx, v *video.Video, ignored []string) error {
 	by := identity.FromContext(c.UserContext())
-	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) { // an upload address that ends soon is renewed, as for a GET
+	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) { // renew an upload URL that expires soon, as GET does
 		if fresh, err := h.videos.Get(c.UserContext(), by.AccountID, v.ID, true); err == nil {
 			v = fresh
 		}
@@ -314,7 +314,7 @@ func changeOf(o httpapi.Optional[string]) video.Change {
 	return video.Change{Set: o.Set, Value: o.Value}
 }
 
-// instant reads a time that may be absent or null.
+// instant parses a time that may be absent or null.
 func instant(fields *httpapi.Fields, field string, given *jsdate.Moment) *int64 {
 	if given == nil {
 		return nil

@@ -23,8 +23,8 @@ import (
 // StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
 const StorageHookPath = "/hooks/storage"
 
-// Hooks adds the route for storage's notifications. If push is nil, it refuses all of
-// them. uploaded looks for a finished upload at an object name.
+// Hooks adds the route for storage's notifications. If push is nil, the route rejects every
+// notification. uploaded checks the object of that name for a finished upload.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -49,7 +49,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
-		h.log.DebugContext(c.UserContext(), "storage notification refused", "error", err)
+		h.log.DebugContext(c.UserContext(), "storage notification rejected", "error", err)
 		return apierr.New(apierr.InvalidAPIKey, "The identity token is not valid here.")
 	}
 	var push struct {
@@ -112,13 +112,13 @@ func NewVerifier(audience, account, certsURL string, now func() time.Time) *Veri
 	return v
 }
 
-// Verify returns nil for a valid token of the subscription.
+// Verify returns nil if the token is valid and belongs to the subscription.
 func (v *Verifier) Verify(ctx context.Context, token string) error {
 	if len(token) > 8192 {
 		return fmt.Errorf("%w: too long", errToken)
 	}
-	// Check the claims before looking up the key: a token that is not for us must not make us
-	// call the issuer.
+	// Check the claims before the key is looked up: a token for another audience must not
+	// cause a request to the issuer.
 	id, err := v.claims.Verify(ctx, token)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errToken, err)
@@ -146,8 +146,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	return nil
 }
 
-// sparing fetches the issuer's keys, with a pause after each fetch. It is an
-// [http.RoundTripper] because go-oidc fetches for every key that it does not know.
+// sparing fetches the issuer's keys and pauses after each fetch. It is an [http.RoundTripper]
+// because go-oidc sends a request for every unknown key ID.
 type sparing struct {
 	now func() time.Time
 
@@ -161,7 +161,7 @@ func (s *sparing) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now().Sub(s.tried) <= fetchPause {
-		return nil, cmp.Or(s.err, errors.New("the keys were fetched just now"))
+		return nil, cmp.Or(s.err, errors.New("the keys were fetched less than five seconds ago"))
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil && resp.StatusCode != http.StatusOK {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// issuer signs tokens and publishes its key.
+// issuer is a fake token issuer. It signs tokens and serves its public key.
 type issuer struct {
 	key     *rsa.PrivateKey
 	server  *httptest.Server
@@ -88,31 +88,31 @@ func TestVerifier(t *testing.T) {
 		token string
 		ok    bool
 	}{
-		"a good one":               {good, true},
-		"one without a scheme":     {i.token(t, header, with(claims, "iss", "accounts.google.com")), true},
-		"another audience":         {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
-		"another account":          {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
-		"an unverified account":    {i.token(t, header, with(claims, "email_verified", false)), false},
-		"another issuer":           {i.token(t, header, with(claims, "iss", "https://evil.example")), false},
-		"one of yesterday":         {i.token(t, header, with(claims, "exp", now.Unix()-61)), false},
-		"one of tomorrow":          {i.token(t, header, with(claims, "iat", now.Unix()+61)), false},
-		"an unknown key":           {i.token(t, with(header, "kid", "k2"), claims), false},
-		"another algorithm":        {i.token(t, with(header, "alg", "HS256"), claims), false},
-		"no algorithm":             {none, false},
-		"a changed signature":      {good[:len(good)-4] + "AAAA", false},
-		"a changed claim":          {strings.Replace(good, strings.Split(good, ".")[1], strings.Split(i.token(t, header, with(claims, "aud", "x")), ".")[1], 1), false},
-		"nothing":                  {"", false},
-		"two parts":                {"a.b", false},
-		"something long":           {strings.Repeat("a", 10_000) + ".b.c", false},
-		"no base64":                {"*.*.*", false},
-		"an audience among others": {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage", "x"})), false},
+		"valid token":                {good, true},
+		"issuer without a scheme":    {i.token(t, header, with(claims, "iss", "accounts.google.com")), true},
+		"another audience":           {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
+		"another account":            {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
+		"unverified account":         {i.token(t, header, with(claims, "email_verified", false)), false},
+		"another issuer":             {i.token(t, header, with(claims, "iss", "https://evil.example")), false},
+		"expired token":              {i.token(t, header, with(claims, "exp", now.Unix()-61)), false},
+		"token issued in the future": {i.token(t, header, with(claims, "iat", now.Unix()+61)), false},
+		"unknown key":                {i.token(t, with(header, "kid", "k2"), claims), false},
+		"another algorithm":          {i.token(t, with(header, "alg", "HS256"), claims), false},
+		"no algorithm":               {none, false},
+		"changed signature":          {good[:len(good)-4] + "AAAA", false},
+		"changed claim":              {strings.Replace(good, strings.Split(good, ".")[1], strings.Split(i.token(t, header, with(claims, "aud", "x")), ".")[1], 1), false},
+		"empty token":                {"", false},
+		"token of two parts":         {"a.b", false},
+		"token that is too long":     {strings.Repeat("a", 10_000) + ".b.c", false},
+		"token that is not base64":   {"*.*.*", false},
+		"list of audiences":          {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage", "x"})), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := NewVerifier("https://app.example.com/hooks/storage", "push@example.iam.gserviceaccount.com", i.server.URL,
 				func() time.Time { return now })
 			if err := v.Verify(context.Background(), tc.token); (err == nil) != tc.ok {
-				t.Errorf("Verify = %v, want ok %v", err, tc.ok)
+				t.Errorf("Verify returned error %v, want success: %v", err, tc.ok)
 			}
 		})
 	}
@@ -128,19 +128,20 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	}
 	i.down.Store(true)
 	if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {
-		t.Errorf("without keys: %v", err)
+		t.Errorf("Verify without keys returned %v, want %v", err, errKeys)
 	}
 	for range 20 {
 		if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {
-			t.Errorf("just after a failure: %v, want one that asks the sender to try again", err)
+			t.Errorf("Verify right after a failed fetch returned %v, want %v", err, errKeys)
 		}
 	}
 	if n := i.fetches.Load(); n != 1 {
-		t.Errorf("%d fetches of an issuer that is down, want 1 in five seconds", n)
+		t.Errorf("got %d fetches from an unreachable issuer in five seconds, want 1", n)
 	}
 	i.down.Store(false)
 	i.fetches.Store(0)
-	// A call may join the fetch that has just failed, until the library has dropped it.
+	// Repeat the call: it may join the failed fetch until the library has discarded that
+	// fetch.
 	for tries := 0; i.fetches.Load() == 0 && tries < 1000; tries++ {
 		now = now.Add(fetchPause + time.Second)
 		_ = v.Verify(t.Context(), token("k1"))
@@ -152,11 +153,11 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 		_ = v.Verify(t.Context(), token("forged"))
 	}
 	if n := i.fetches.Load(); n != 1 {
-		t.Errorf("%d fetches for 40 tokens, want 1", n)
+		t.Errorf("got %d fetches for 40 tokens, want 1", n)
 	}
 	now = now.Add(2 * time.Hour)
 	i.down.Store(true)
 	if err := v.Verify(t.Context(), token("k1")); err != nil {
-		t.Errorf("known keys are forgotten while the issuer is away: %v", err)
+		t.Errorf("Verify with a cached key and an unreachable issuer returned %v, want nil", err)
 	}
 }

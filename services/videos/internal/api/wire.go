@@ -9,8 +9,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accessOf renders the rule on who may watch v, without the password. A caller can send
-// the result back as an update.
+// accessOf returns the access rule of v without the password. A caller can send the result
+// back as an update.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
 		Privacy: string(v.Privacy), ExpiresAt: wire.Millis(v.ExpiresAt), AllowDownload: !v.NoDownload,
@@ -18,7 +18,7 @@ func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	}
 }
 
-// presenter writes videos as the API shows them.
+// presenter converts videos to their wire format.
 type presenter struct {
 	videos    *video.Service
 	addresses video.Addresses
@@ -49,7 +49,7 @@ func (p presenter) created(v *video.Video, by *identity.Principal, ignored []str
 	}
 }
 
-// record renders a video without the addresses that give access.
+// record returns the wire format of a video without the URLs that give access.
 func (p presenter) record(v *video.Video) wire.Video {
 	f := wire.Video{
 		VideoSummary: p.summary(v), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
@@ -79,17 +79,18 @@ func (p presenter) record(v *video.Video) wire.Video {
 	return f
 }
 
-// Shown returns a function that renders videos for events: as the API shows them, but
-// without the addresses that give access. restoredAt returns when the installation was last
-// restored, or zero.
+// Shown returns a function that converts videos to their wire format for events, without the
+// URLs that give access. restoredAt returns the time of the installation's last restore, or
+// zero.
 func Shown(addresses video.Addresses, restoredAt func() time.Time) func(*video.Video) any {
 	p := presenter{addresses: addresses, restoredAt: restoredAt}
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full adds the addresses that give access: playback addresses if the caller may read
-// videos, since they work only as long as it may, and upload addresses if it may change them.
-// The owner's addresses work whatever the privacy and even after the video expires. A video that was taken down has no playback addresses.
+// full returns the wire format of a video with the URLs that give access. A caller that may
+// read videos gets playback URLs, which stop working when the caller loses that right. A
+// caller that may write videos gets upload URLs. The playback URLs ignore the video's privacy
+// and expiry. A video that was taken down has none.
 func (p presenter) full(v *video.Video, by *identity.Principal) wire.Video {
 	f := p.record(v)
 	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) {

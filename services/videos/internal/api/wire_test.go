@@ -36,10 +36,10 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		{"Apply", true, func(now time.Time) error { return ok(video.Patch{Tags: &tags}.Apply(v, now)) }},
 		{"SetAccess", false, func(now time.Time) error { return ok(v.SetAccess(video.Access{Privacy: video.Unlisted}, "", now)) }},
 		{"Receive", true, func(now time.Time) error { return ok(v.Receive(7, video.Plan{}, now)) }},
-		{"FileArrived", false, func(now time.Time) error { // it is empty, so it fails the video
+		{"FileArrived", false, func(now time.Time) error { // the file is empty, so the video fails
 			return v.FileArrived(video.Source{Generation: 1}, video.UploadLimits{}, now)
 		}},
-		{"FileArrived", true, func(now time.Time) error { // it fails again with the same message
+		{"FileArrived", true, func(now time.Time) error { // the video fails again with the same message
 			return v.FileArrived(video.Source{Generation: 2}, video.UploadLimits{}, now)
 		}},
 		{"FileArrived", false, func(now time.Time) error {
@@ -76,25 +76,26 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		before, since := shownOf(t, v), v.UpdatedAt
 		now = now.Add(time.Minute)
 		if err := s.change(now); err != nil {
-			t.Fatalf("%s: %v", s.method, err)
+			t.Fatalf("%s returned %v, want nil", s.method, err)
 		}
 		called = append(called, s.method)
 		if same := shownOf(t, v) == before; same != s.silent {
-			t.Errorf("%s: what is shown stays: %v\n%s", s.method, same, shownOf(t, v))
+			t.Errorf("after %s the visible fields are unchanged: %v, want %v:\n%s", s.method, same, s.silent, shownOf(t, v))
 		} else if !same && (v.UpdatedAt.Equal(since) || !v.UpdatedAt.Equal(now)) {
-			t.Errorf("%s changes what is shown and leaves UpdatedAt alone", s.method)
+			t.Errorf("%s changed a visible field, but UpdatedAt is %v, want %v", s.method, v.UpdatedAt, now)
 		}
 	}
 	for m := range reflect.TypeFor[*video.Video]().Methods() {
 		for in := range m.Type.Ins() {
 			if in == reflect.TypeFor[time.Time]() && !slices.Contains(called, m.Name) && !slices.Contains([]string{"Expired", "Previewable", "AccessRestored"}, m.Name) {
-				t.Errorf("%s: add it to the steps", m.Name)
+				t.Errorf("method %s is missing from the steps of this test", m.Name)
 			}
 		}
 	}
 }
 
-// shownOf renders the fields of a video whose changes have an event, without the time.
+// shownOf returns the visible fields of a video as JSON. It leaves out UpdatedAt and the
+// fields whose changes write no event.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()
 	quiet := *v

@@ -1,9 +1,9 @@
-// Package hls renders the HLS playlists and the seek preview for players, from the
-// outcome of a transcoding job.
+// Package hls renders HLS playlists and the storyboard for seeking from the outcome of a
+// transcoding job.
 //
 // Every rendition is one object in storage. Playlists address its segments by
 // byte range, so one signed URL per rendition is enough. The package signs
-// nothing and knows nothing of privacy: callers pass the addresses in.
+// nothing and checks no access rules: callers pass in the URLs.
 package hls
 
 import (
@@ -24,9 +24,9 @@ type Caption struct {
 	Default bool
 }
 
-// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the address
-// of a rendition's media playlist. The bandwidths are measured and include the audio.
-// Players start with the first rendition, so a middle one comes first.
+// MasterPlaylist renders the HLS master playlist of an outcome. uri returns the URL of a
+// rendition's media playlist. The bandwidths are measured and include the audio. Players
+// start with the first rendition, so a medium one is listed first.
 func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
 	var b strings.Builder
 	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n")
@@ -57,9 +57,9 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels returns the CHANNELS attribute of a sound rendition. The attribute is
-// optional. It is left out for outcomes stored before the count was recorded, since
-// they may be mono or stereo.
+// channels returns the CHANNELS attribute of an audio rendition. The attribute is optional.
+// It is left out for outcomes stored before the channel count was recorded, because they may
+// be mono or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {
 		return ""
@@ -67,8 +67,8 @@ func channels(r transcode.Rendition) string {
 	return fmt.Sprintf(`,CHANNELS="%d"`, r.Channels)
 }
 
-// startOrder moves the rung a player should begin with to the front: the
-// tallest one whose short side is at most 720.
+// startOrder moves the rendition that players should start with to the front: the largest one
+// with a short side of at most 720 pixels.
 func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	for i, r := range rs {
 		if min(r.Width, r.Height) <= 720 {
@@ -80,21 +80,21 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 }
 
 // MediaPlaylist returns the byte-range playlist of one rendition and its size in bytes;
-// url is the (signed) address of its object. Every segment repeats the address, so the
-// playlist of a four-hour film takes megabytes. It is therefore rendered while it is
-// read, and a slow reader keeps only one segment in memory.
+// url is the (signed) URL of its object. Every segment repeats the URL, so the playlist of a
+// four-hour film takes megabytes. It is therefore rendered during the read, and a slow reader
+// keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
 	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither the playlist nor Discard can fail
 	return newMediaPlaylist(r, url), int(counted)
 }
 
-// mediaPlaylist renders a playlist while it is read.
+// mediaPlaylist is a reader that renders a playlist during the read.
 type mediaPlaylist struct {
 	url      string
 	segments transcode.Segments
 	ended    bool
 	rendered []byte
-	unread   []byte // the rest of rendered
+	unread   []byte // the unread rest of rendered
 }
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {
@@ -149,15 +149,15 @@ func (p *mediaPlaylist) render() bool {
 	return true
 }
 
-// CaptionPlaylist renders the media playlist of a caption track: one WebVTT
-// file over the whole duration.
+// CaptionPlaylist renders the media playlist of a caption track, which is one WebVTT file for
+// the whole duration.
 func CaptionPlaylist(duration float64, url string) string {
 	return fmt.Sprintf("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:%d\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:%.6f,\n%s\n#EXT-X-ENDLIST\n",
 		int64(math.Max(1, math.Ceil(duration))), duration, url)
 }
 
-// StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the address
-// of a sheet. If the outcome has no storyboard, the track has only the header.
+// StoryboardVTT renders the WebVTT thumbnail track of an outcome. url returns the URL of a
+// sheet. If the outcome has no storyboard, the track has only the header.
 func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder
 	b.WriteString("WEBVTT\n")
@@ -176,8 +176,8 @@ func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string 
 			break
 		}
 		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
-		// The last frame stays until the end, since the length of a video is rarely an exact
-		// multiple of the interval.
+		// The last frame is shown until the end, because the length of a video is rarely an
+		// exact multiple of the interval.
 		if i == s.Count-1 {
 			end = math.Max(end, o.Duration)
 		}
@@ -193,8 +193,8 @@ func vttTime(seconds float64) string {
 	return fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3600000, ms/60000%60, ms/1000%60, ms%1000)
 }
 
-// quoted makes an HLS quoted-string. The grammar has no escapes, so characters that
-// are not allowed are dropped.
+// quoted returns s as an HLS quoted-string. The grammar has no escapes, so forbidden
+// characters are dropped.
 func quoted(s string) string {
 	return `"` + strings.Map(func(r rune) rune {
 		if r == '"' || r < 0x20 {

@@ -63,9 +63,9 @@ https://s/1080p.mp4?sig=a
 #EXT-X-ENDLIST
 `
 	playlist, size := MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")
-	// TestReader also reads it byte by byte.
+	// TestReader also reads the playlist byte by byte.
 	if err := iotest.TestReader(playlist, []byte(want)); err != nil || size != len(want) {
-		t.Errorf("media playlist of %d bytes, want %d: %v", size, len(want), err)
+		t.Errorf("TestReader of the media playlist of %d bytes, want %d bytes: %v", size, len(want), err)
 	}
 }
 

@@ -15,11 +15,10 @@ import (
 // janitorTick is how often a replica tries to claim the next search of storage.
 const janitorTick = 10 * time.Minute
 
-// RunJanitor searches all of storage for orphans until ctx ends. It finds the objects
-// that no record mentions, such as those of deleted videos. Objects that an existing
-// video no longer needs are removed when that video is due ([Pipeline.Sweep]). If
-// JanitorEvery is 0, it does nothing. It returns an error when the bucket belongs to
-// another database.
+// RunJanitor searches all of storage for orphans every JanitorEvery until ctx ends. It finds
+// objects that no record names, such as those of deleted videos. [Pipeline.Sweep] removes the
+// objects that an existing video no longer needs. If JanitorEvery is 0, RunJanitor does
+// nothing. It returns an error if the bucket belongs to another database.
 func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	if p.o.JanitorEvery <= 0 {
 		return nil
@@ -47,14 +46,14 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 
 func (p *Pipeline) janitorOff() bool { return p.o.JanitorOff != nil && p.o.JanitorOff() }
 
-// Tidy searches all of storage. It removes dead objects immediately. An object that no
-// record explains is a stray, and it is removed once it has been seen twice, [strayAge]
-// apart. That time is longer than Firestore's point-in-time recovery reaches back, so a
-// database restored to the wrong time can be restored again, and its videos still play.
-// See [Pipeline.tidyStrays] for when strays are kept.
+// Tidy searches all of storage and removes dead objects immediately. An object that no record
+// explains is a stray. Tidy removes a stray when it has seen it twice, at least [strayAge]
+// apart. That is longer than Firestore keeps data for point-in-time recovery. If a database
+// is restored to the wrong time, it can therefore be restored again, and its videos still
+// play. [Pipeline.tidyStrays] describes when strays are kept.
 //
-// It reads an object's video after listing the object, so an object that a worker
-// publishes meanwhile is never taken for an orphan.
+// Tidy reads an object's video after it has listed the object. Otherwise, it would mistake an
+// object that a worker has just published for an orphan.
 func (p *Pipeline) Tidy(ctx context.Context) error {
 	turn := turnFailed
 	defer func() { turns.WithLabelValues(turn).Inc() }()
@@ -66,7 +65,7 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "videos/", p.judgeMedia, found),
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
-	// A search that was cut short has not counted everything, so it must not touch the strays.
+	// An interrupted search has not counted every object, so it must not remove strays.
 	// Errors with single objects do not matter here.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
@@ -75,10 +74,9 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tidyVideo removes the orphans of one video: replaced media, and sources that are no
-// longer needed.
-// While the janitor is off it does nothing; the first search of all of storage after that finds
-// them.
+// tidyVideo removes the orphans of one video: replaced media, and sources that are no longer
+// needed. While the janitor is off, tidyVideo does nothing. The first search of all of
+// storage after that finds these orphans.
 func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
 	if p.janitorOff() {
 		return nil
@@ -106,26 +104,26 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 	return objects, nil
 }
 
-// strayGrace is how long an object that no job wrote may exist before its video names
-// it: a caption file, or a picture that is being taken.
+// strayGrace is how long an object that no job wrote may exist before the record of its video
+// names it. Such an object is a caption file or a new poster.
 const strayGrace = time.Hour
 
-// verdict says whether an object is still needed.
+// verdict is the result of judging an object.
 type verdict int
 
 const (
-	inUse verdict = iota // certainly or possibly
-	dead                 // certain to be of no use
+	inUse verdict = iota // needed, or possibly needed
+	dead                 // certainly not needed
 	stray                // no record explains it
 )
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
 // judgeMedia judges an object that was made for a video. Three kinds are in use
-// although the record does not name them: objects of a job that may still run,
-// including finished parts, since a worker that takes over the job relies on them;
-// replaced media, while one of its addresses may still be valid; and objects so new
-// that the video may not name them yet.
+// although the record does not name them. The first kind is objects of a job that may still
+// run. They include finished parts, which a worker that takes over the job reuses. The second
+// kind is replaced media while one of its URLs may still be valid. The third kind is objects
+// so new that the record may not name them yet.
 //
 // An object that is newer than the record's last change is never dead, only a stray: the
 // record may have been restored from a time before the object.
@@ -141,12 +139,12 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	switch {
 	case keep[o.Name]:
 		return inUse
-	case !made: // no job wrote it: a caption file or a picture
+	case !made: // not written by a job: a caption file or a poster
 		if now.Sub(o.Created) <= strayGrace {
 			return inUse
 		}
 		return of
-	// A ready video takes no other file, so media of another generation was never shown.
+	// A ready video accepts no other file, so media of another generation was never shown.
 	case generation != v.Source.Generation:
 		return of
 	case v.InWork(), v.Status == video.Ready && now.Before(v.DecidedAt().Add(p.o.Plan.Replaced)):
@@ -155,8 +153,8 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	return of
 }
 
-// judgeUpload judges a source. A refused or late source is dead at once. Any other is
-// dead once its video has been ready or failed for longer than the retention.
+// judgeUpload judges a source. A rejected or late source is dead immediately. Any other
+// source is dead when its video has been ready or failed for longer than the retention.
 func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray
@@ -164,8 +162,8 @@ func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.
 	if late(v, o) {
 		return dead
 	}
-	// Below, the object's own age counts too: a new file for a video that failed long ago may not
-	// have been noticed yet.
+	// Below, the age of the object must exceed the retention too: the pipeline may not have
+	// noticed a new file for a video that failed long ago.
 	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
 	decided := v.Status == video.Failed || v.Status == video.Ready && !v.InWork()
 	now, keep := p.o.Now(), p.o.Plan.Retention
@@ -188,7 +186,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
-		// The next search handles the objects gathered since the last flush.
+		// The next search handles the objects listed since the last flush.
 		if err != nil {
 			strays.end()
 			return errors.Join(append(errs, err)...)
@@ -198,7 +196,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 		if !ok {
 			continue
 		}
-		// Names come in order, so all objects of a video end up in one batch.
+		// The listing is sorted by name, so all objects of a video are in the same batch.
 		if len(batch) == 100 && batch[id] == nil {
 			errs = append(errs, flush())
 		}
@@ -207,8 +205,8 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	return errors.Join(append(errs, flush())...)
 }
 
-// tidyBatch removes the dead objects of some videos and notes their strays. strays is
-// nil except in a search of all of storage.
+// tidyBatch removes the dead objects of a batch of videos and adds their strays to strays,
+// which is nil except in a search of all of storage.
 func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectstore.Object, judge judgeFunc, strays *turnStrays) error {
 	ids := make([]video.ID, 0, len(batch))
 	for id := range batch {
@@ -217,7 +215,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	if len(ids) == 0 {
 		return nil
 	}
-	// A search may take hours, and the bucket can change hands meanwhile.
+	// A search may take hours, and the bucket can get another owner during that time.
 	if err := p.ours(ctx); err != nil {
 		strays.end()
 		return err
@@ -254,11 +252,11 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
-	// Delete by generation: a newer file under the same name was not judged.
+	// Delete only this generation: a newer file with the same name was not judged.
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// gone ignores the error of an object that is already gone.
+// gone returns nil for the error of an object that no longer exists.
 func gone(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil

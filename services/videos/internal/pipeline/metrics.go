@@ -8,7 +8,6 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// These metrics count status changes and searches of storage.
 var (
 	moves = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_videos_moves_total", Help: "Changes of a video's status, by the new status and, for failed, the reason.",
@@ -24,21 +23,23 @@ var (
 	}, []string{"outcome"}, metrics.Each(turnDone, turnStopped, turnFailed)...)
 )
 
-// Outcomes of a janitor's turn.
+// Outcomes of one search of all of storage.
 const (
 	turnDone    = "done"
 	turnStopped = "stopped"
 	turnFailed  = "failed"
 )
 
-// Classes of length. A longer video may take longer to prepare.
+// Classes of video length. The metrics are separated by class because longer videos take
+// longer to transcode.
 const (
 	upToOneMinute  = "1m"
 	upToTenMinutes = "10m"
 	longer         = "longer"
 )
 
-// known returns every status that a video may move to, and for failed every reason.
+// known returns the label values of every status that a video can change to, with every
+// reason for failed.
 func known() []metrics.Series {
 	all := []metrics.Series{{string(video.Processing), ""}, {string(video.Ready), ""}}
 	for _, code := range transcode.Codes {
@@ -49,7 +50,8 @@ func known() []metrics.Series {
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
-// observeReady notes how long the owner of a video that has just become ready has waited.
+// observeReady records how long a video that has just become ready took since its file
+// arrived.
 func observeReady(v *video.Video) {
 	length := longer
 	switch {

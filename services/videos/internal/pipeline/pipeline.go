@@ -1,16 +1,16 @@
-// Package pipeline notices finished uploads and applies the results that workers
-// publish. It moves videos through their statuses, and removes the objects of deleted
-// videos.
+// Package pipeline detects finished uploads and applies the results that workers publish. It
+// changes the status of videos and removes the objects of deleted videos.
 //
-// Nothing here depends on a message arriving. The pipeline notices an upload through
-// storage's notification, in a sweep, or when somebody asks for the video; any one of
-// them is enough. It notices a worker's outcome through the worker's hint, in a sweep,
-// or when somebody asks for the video. Every step may run twice, run on several replicas
-// at once, or be interrupted anywhere: a transaction on the record decides, and the next
-// sweep resumes from there.
+// The pipeline does not depend on messages. It detects an upload through storage's
+// notification, in a sweep, or when somebody requests the video. It detects a worker's
+// outcome through the worker's hint, in a sweep, or when somebody requests the video. Any one
+// of them is enough. Every step may run twice, run on several replicas at once, or be
+// interrupted at any point. A transaction on the record decides which run takes effect, and
+// the next sweep resumes from there.
 //
-// A sweep reads only due videos. A video's due time is stored with it
-// ([video.Video.Schedule]), in buckets, and the pauses grow for videos that wait long.
+// A sweep reads only due videos. The due time is stored in the video's record
+// ([video.Video.Schedule]), in buckets. The longer a video waits, the longer the pauses
+// between two checks are.
 package pipeline
 
 import (
@@ -40,18 +40,18 @@ import (
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known returns the videos among ids. unreadable has the ids whose record exists but cannot
-	// be read.
+	// Known returns the videos with one of ids. unreadable has the ids with a record that
+	// exists but cannot be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
-	// Due lists the videos that are due. It may return some of them together with an error.
+	// Due lists the videos that are due. It may return some of them and an error.
 	Due(ctx context.Context) ([]*video.Video, error)
-	// PutOff stores when a video is due next, unless it was changed since it was read.
+	// PutOff stores when a video is due next, unless the video was changed after it was read.
 	PutOff(ctx context.Context, v *video.Video) error
 	DuePurges(ctx context.Context) ([]*video.Purge, error)
 	PutOffPurge(ctx context.Context, p *video.Purge) error
-	// Deleted reports whether id is a deleted video. It can tell as long as somebody may still
-	// write to the video's objects.
+	// Deleted reports whether id is a deleted video. The result is reliable while somebody
+	// may still write to the video's objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
 }
@@ -78,9 +78,9 @@ type Jobs interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Queue wakes a worker for a job. Sweep repeats that for jobs whose wake-up was lost
-// or whose back-off is over. The workers sweep too, but an autoscaler may have removed
-// the last of them.
+// Queue wakes a worker for a job. Sweep wakes workers again for jobs with a lost wake-up or
+// an expired backoff. The workers sweep too, but an autoscaler may have removed the last
+// worker.
 type Queue interface {
 	Add(ctx context.Context, j transcode.Job) error
 	Sweep(ctx context.Context) error
@@ -93,7 +93,7 @@ type Options struct {
 	Jobs   Jobs
 	Queue  Queue
 	// Hint waits briefly for a worker's message that a job has a result to apply. jobID is ""
-	// if none came; hinted carries the message's trace.
+	// if no message arrived. hinted carries the trace of the message.
 	Hint func(ctx context.Context) (hinted context.Context, jobID string, err error)
 	Now  func() time.Time
 	Log  *slog.Logger
@@ -103,18 +103,19 @@ type Options struct {
 
 	SweepEvery   time.Duration // how often due videos are checked
 	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
-	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, keeps them all
+	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, removes none
 
-	// JanitorOff reports whether the operator has not turned the janitor on again since a restore.
-	// Then nothing removes objects that no record names. Objects of deleted videos are removed all
-	// the same, since a record of the deletion names them. If it is nil, the janitor is on.
+	// JanitorOff reports whether the janitor is off. A restore turns it off until the
+	// operator turns it on again. While it is off, nothing removes objects that no record
+	// names. The objects of deleted videos are still removed, because a record of the
+	// deletion names them. If JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
 	// another database owns it.
 	Claim func(ctx context.Context) error
 
-	// Seen is shared by all replicas, so that only one of them does each round.
+	// Seen is shared by all replicas, so only one replica does each round.
 	Seen *dedup.Seen
 }
 
@@ -126,10 +127,10 @@ type Pipeline struct {
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
 
-	claimed time.Time // when the bucket was last seen to be ours
+	claimed time.Time // when a check last found that the bucket is ours
 }
 
-// New makes a pipeline. [Pipeline.Run] does its background work.
+// New returns a pipeline. [Pipeline.Run] does its background work.
 func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
@@ -137,16 +138,15 @@ func New(o Options) *Pipeline {
 // refreshEvery is the minimum time between two checks of the same waiting video.
 const refreshEvery = time.Second
 
-// Refresh picks up a finished upload or transcode before the video is returned. If
-// that fails, it returns the video unchanged, and the sweep does the work. A video
-// that waits for its upload is checked at most once a second, however often callers
-// ask.
+// Refresh picks up a finished upload or transcode before the video is returned. If that
+// fails, Refresh returns the video unchanged, and the sweep does the work. A video that waits
+// for its upload is checked at most once a second, regardless of the number of requests.
 func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
-	// The system is the actor: the caller only asked for the video. The timeout is short
-	// because the caller waits; the sweep does what takes longer.
+	// The system is the actor, because the caller only requested the video. The caller waits,
+	// so the timeout is short. The sweep does what takes longer.
 	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
@@ -157,7 +157,7 @@ func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	return seen
 }
 
-// mayRefresh limits how often a video is checked for an upload. While it is
+// mayRefresh limits how often a video is checked for an upload. While the video is
 // processing, every caller gets the current progress.
 func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	if v.Status == video.Processing {
@@ -176,8 +176,8 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	return true
 }
 
-// Uploaded handles storage's hint that object was written. It removes the object if
-// its video was deleted. An object that no record explains is left to the janitor:
+// Uploaded handles storage's notification that object was written. It removes the object if
+// the video was deleted. An object that no record explains is left to the janitor, because
 // this database may have been restored to a time before the video.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)
@@ -204,9 +204,9 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	return p.refuseLate(ctx, v)
 }
 
-// refuseLate removes a file that overwrote the source of a ready video. The file is
-// never used, and no limit or quota counts it. If the hint is lost, the janitor
-// removes it.
+// refuseLate removes a file that overwrote the source of a ready video. The file is never
+// used, and no limit or quota counts it. If the notification is lost, the janitor removes the
+// file.
 func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
 	if v.Status != video.Ready {
 		return nil
@@ -244,8 +244,9 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 // detectUpload checks for a new file at the upload address.
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
-	// End old sessions now and not in the next sweep: the account's next upload may need the
-	// room. If that fails, the sweep retries. endSessions returns the video even with an error.
+	// End old sessions now and not in the next sweep, because the account's next upload may
+	// need the storage that they reserve. If that fails, the sweep retries. endSessions
+	// returns the video even with an error.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {
@@ -256,8 +257,8 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 	return seen, err
 }
 
-// arrive records a new file in the video. If there is none, it checks whether the wait
-// for it has expired.
+// arrive records a new file in the video. If there is none, arrive checks whether the time
+// for the upload has expired.
 func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -278,19 +279,19 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// A newer file was noticed meanwhile, or the video expects none. Nothing is left to do for
-	// this one.
+	// A newer file was recorded in the meantime, or the video expects no file. There is
+	// nothing to do for this file.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
 	if former != "" && former != arrived.Source.JobID {
-		// The former job has failed, and its record is no longer needed.
+		// The previous job has failed, and its record is no longer needed.
 		if err := p.o.Jobs.Delete(ctx, former); err != nil {
-			p.o.Log.WarnContext(ctx, "cannot delete the record of the former job", "job", former, "error", err)
+			p.o.Log.WarnContext(ctx, "cannot delete the record of the previous job", "job", former, "error", err)
 		}
 	}
-	// Another replica may have recorded the file and then died, so do the rest even if nothing
-	// changed here.
+	// Another replica may have crashed after it recorded the file, so do the remaining steps
+	// even if nothing changed here.
 	switch arrived.Status {
 	case video.Processing:
 		if changed {
@@ -300,22 +301,22 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		return arrived, p.start(ctx, arrived)
 	case video.Failed:
 		if changed {
-			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
+			p.o.Log.InfoContext(ctx, "upload rejected", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
 			became(video.Failed, arrived.Failure.Code)
 		}
-		// Delete by generation: a newer file may be there by now.
+		// Delete only this generation: a newer file may exist by now.
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
 	}
 	return arrived, nil
 }
 
-// expire fails a video whose file did not come in time. For a failed video whose upload
-// address has expired, it ends the session.
+// expire fails a video if its file did not arrive in time. For a failed video with an expired
+// upload URL, expire ends the session.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
 		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
 	}
-	// This check only saves a transaction. Expire checks again, on the current record.
+	// This check only saves a transaction. Expire checks again on the current record.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
@@ -323,7 +324,7 @@ func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(gone, v), err
 }
 
-// start makes sure that the video's job exists, and wakes a worker for it.
+// start creates the video's job if it does not exist, and wakes a worker for it.
 func (p *Pipeline) start(ctx context.Context, v *video.Video) error {
 	return p.startJob(ctx, transcode.Job{
 		ID: v.Source.JobID, AccountID: v.AccountID, VideoID: string(v.ID), Object: v.Upload.Object,
@@ -339,8 +340,8 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 	if err != nil {
 		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
 	}
-	// The replica that created the job wakes a worker. If the wake-up is lost, the sweep of
-	// jobs repeats it.
+	// Only the replica that created the job wakes a worker. If the wake-up is lost, the sweep
+	// of jobs repeats it.
 	if !made {
 		return nil
 	}
@@ -354,8 +355,8 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {
-		// The process that noticed the upload died after it committed the video and before it
-		// created the job.
+		// The process that detected the upload crashed between committing the video and
+		// creating the job.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
 		}
@@ -381,8 +382,8 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		}
 		return orOld(failed, v), err
 	}
-	// Set the progress only on the returned copy. The job's record keeps it, and a write for
-	// every check would be too many for one document.
+	// Set the progress only on the returned copy. The job's record stores it, and one write
+	// per check would be too many for a document.
 	v.ReportProgress(job.Progress)
 	return v, nil
 }
@@ -405,7 +406,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	return orOld(published, v), err
 }
 
-// finish notes that a ready video is complete, so that sweeps leave it alone.
+// finish marks a ready video as complete, so sweeps no longer read it.
 func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, error) {
 	done, _, err := p.move(ctx, v.ID, func(v *video.Video) error {
 		if v.Media == nil || v.Media.Final {
@@ -417,12 +418,12 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(done, v), err
 }
 
-// move changes a video and sets when it is due next. changed is false if there was
-// nothing to do, for example because another sweep, hint or request did it first.
+// move changes a video and sets when it is due next. changed is false if there was nothing to
+// do, for example because another sweep, hint or request made the change first.
 func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
 		err := step(v)
-		// Every attempt of the transaction sets this; the last one counts.
+		// Every attempt of the transaction sets this variable. The last attempt counts.
 		changed = err == nil
 		if errors.Is(err, video.ErrTransition) {
 			return video.ErrUnchanged

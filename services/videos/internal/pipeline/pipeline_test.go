@@ -27,8 +27,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is a Store and a Bucket in memory. Methods that no test needs come from the nil
-// interfaces.
+// shelf is a Store and a Bucket in memory. Methods that no test calls are those of the
+// embedded nil interfaces.
 type shelf struct {
 	Store
 	Jobs
@@ -103,8 +103,8 @@ func (s *shelf) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 	return known, s.unreadable, nil
 }
 
-// bucket is the same shelf as a Bucket. It is a type of its own, since methods of Store
-// and Bucket share names.
+// bucket is the Bucket side of a shelf. It is a separate type because Store and Bucket have
+// methods with the same names.
 type bucket struct{ *shelf }
 
 func (b bucket) Stat(_ context.Context, object string) (objectstore.Object, error) {
@@ -190,7 +190,7 @@ func (noJobs) Get(context.Context, string) (transcode.Record, error) {
 }
 func (noJobs) Delete(context.Context, string) error { return nil }
 
-// noQueue leaves workers to find jobs by themselves.
+// noQueue is a Queue that wakes no worker.
 type noQueue struct{}
 
 func (noQueue) Add(context.Context, transcode.Job) error { return nil }
@@ -232,30 +232,31 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 	s.failing[video.UploadObject("broken")] = errors.New("storage says no")
 	s.now = s.now.Add(11 * time.Second)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("the sweep says nothing of what failed")
+		t.Error("Sweep returned nil, want the error of the broken video")
 	}
 	if v := s.videos["here"]; v.Status != video.Processing || !v.Source.StoredAt.Equal(s.now.Add(-11*time.Second)) {
-		t.Errorf("the upload was not noticed: %s, stored at %v", v.Status, v.Source.StoredAt)
+		t.Errorf("after the sweep the uploaded video is %s, stored at %v; want %s, stored at %v",
+			v.Status, v.Source.StoredAt, video.Processing, s.now.Add(-11*time.Second))
 	}
 	for _, id := range []video.ID{"not", "broken"} {
 		if due := s.videos[id].DueAt.Sub(s.now); due < 10*time.Second || due > 15*time.Second {
-			t.Errorf("%s is due in %v", id, due)
+			t.Errorf("video %q is due in %v, want 10 to 15 seconds", id, due)
 		}
 	}
 	s.now = s.now.Add(20 * time.Hour)
 	_ = p.Sweep(t.Context()) // the broken video fails again
 	if due := s.videos["not"].DueAt.Sub(s.now); due != time.Hour {
-		t.Errorf("after 20 hours it is due in %v, want an hour", due)
+		t.Errorf("after 20 hours without an upload the video is due in %v, want an hour", due)
 	}
 	s.now = s.now.Add(28 * time.Hour)
 	_ = p.Sweep(t.Context())
 	if v := s.videos["not"]; v.Status != video.Failed || v.Failure.Code != video.UploadExpired {
-		t.Errorf("after 48 hours: %s", v.Status)
+		t.Errorf("after 48 hours without an upload the video is %s, want failed with %s", v.Status, video.UploadExpired)
 	}
 }
 
-// The test runs an hour of sweeps over 100,000 videos whose upload never comes. Release
-// 0.2 read each of them in every sweep: 360 times an hour.
+// The test runs the sweeps of one hour over 100,000 videos that are never uploaded. Release
+// 0.2 read each video in every sweep: 360 times an hour.
 func TestForgottenUploadsCostLittle(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -263,11 +264,11 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") != "" {
 		n = 100_000
 	}
-	for i := range n { // they were created over a day
+	for i := range n { // created over one day
 		s.await(p, video.ID("vid_"+strconv.Itoa(i)))
 		s.now = s.now.Add(24 * time.Hour / time.Duration(n))
 	}
-	for range 2 * 360 { // the checks that are still due after their creation
+	for range 2 * 360 { // the checks that are due soon after creation
 		_ = p.Sweep(t.Context())
 		s.now = s.now.Add(10 * time.Second)
 	}
@@ -279,12 +280,12 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 		}
 		s.now = s.now.Add(10 * time.Second)
 	}
-	const emptyQueries = 8 // one a bucket; Firestore counts each as a read
+	const emptyQueries = 8 // one for each bucket of due times; Firestore counts each as a read
 	reads, before := s.read+sweeps*emptyQueries, n*sweeps
-	t.Logf("%d videos wait: %d reads, %d writes and %d looks at storage an hour, %d reads a day; without due times %d a day (%.2f %%)",
+	t.Logf("%d waiting videos: %d reads, %d writes and %d requests to storage an hour, %d reads a day; without due times %d a day (%.2f %%)",
 		n, reads, s.written, s.stats, reads*24, before*24, 100*float64(reads)/float64(before))
 	if s.read > n*3/2 || s.read < n/2 {
-		t.Errorf("%d reads of %d videos in an hour, want about one each", s.read, n)
+		t.Errorf("got %d reads of %d waiting videos in an hour, want about one for each video", s.read, n)
 	}
 }
 
@@ -307,25 +308,25 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		o    objectstore.Object
 		want verdict
 	}{
-		"of no video":                        {nil, false, object(current, 0), stray},
-		"named by its video":                 {late, true, object(current, 9*time.Hour), inUse},
-		"written by a job in work":           {ready(false), false, object(current, 9*time.Hour), inUse},
-		"a part of a job in work":            {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
-		"replaced just now":                  {ready(true), false, object(current, time.Minute), inUse},
-		"replaced long ago":                  {late, false, object(current, 9*time.Hour), dead},
-		"a part of a job that ended":         {late, false, object(part, 9*time.Hour), dead},
-		"of an upload that was replaced":     {failed, false, object(other, time.Minute), dead},
-		"captions that are not named yet":    {late, false, object(caption, time.Minute), inUse},
-		"captions that nobody names":         {late, false, object(caption, 9*time.Hour), dead},
-		"captions from after the record":     {late, false, object(caption, 2*time.Hour), stray},
-		"a generation from after it":         {late, false, object(other, time.Hour), stray},
-		"an attempt from after it":           {late, false, object(current, time.Hour), stray},
-		"of a video whose job failed":        {failed, false, object(current, time.Minute), dead},
-		"of a video that failed before it":   {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
-		"of a video that waits for its file": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of an unknown video":                 {nil, false, object(current, 0), stray},
+		"object that the record names":               {late, true, object(current, 9*time.Hour), inUse},
+		"object of a running job":                    {ready(false), false, object(current, 9*time.Hour), inUse},
+		"part of a running job":                      {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
+		"media replaced a minute ago":                {ready(true), false, object(current, time.Minute), inUse},
+		"media replaced hours ago":                   {late, false, object(current, 9*time.Hour), dead},
+		"part of a finished job":                     {late, false, object(part, 9*time.Hour), dead},
+		"object of a replaced upload":                {failed, false, object(other, time.Minute), dead},
+		"new captions that the record does not name": {late, false, object(caption, time.Minute), inUse},
+		"old captions that the record does not name": {late, false, object(caption, 9*time.Hour), dead},
+		"captions newer than the record":             {late, false, object(caption, 2*time.Hour), stray},
+		"generation newer than the record":           {late, false, object(other, time.Hour), stray},
+		"attempt newer than the record":              {late, false, object(current, time.Hour), stray},
+		"object of a failed job":                     {failed, false, object(current, time.Minute), dead},
+		"object newer than the failure":              {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of a video without an upload":        {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
 	} {
 		if got := p.judgeMedia(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
-			t.Errorf("%s: verdict %v, want %v", name, got, tt.want)
+			t.Errorf("%s: judgeMedia returned %v, want %v", name, got, tt.want)
 		}
 	}
 }
@@ -353,11 +354,11 @@ func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.objects) != step.left {
-			t.Errorf("after %v: %d objects, want %d", step.after, len(s.objects), step.left)
+			t.Errorf("%v after the video became ready storage has %d objects, want %d", step.after, len(s.objects), step.left)
 		}
 	}
 	if !s.videos["v"].DueAt.IsZero() {
-		t.Errorf("still due at %v", s.videos["v"].DueAt)
+		t.Errorf("after the last sweep the video is due at %v, want never", s.videos["v"].DueAt)
 	}
 }
 
@@ -370,16 +371,16 @@ func TestTidyKeepsTheObjectsOfAnUnreadableVideo(t *testing.T) {
 	}
 	for range 2 {
 		if err := p.Tidy(t.Context()); err == nil {
-			t.Error("nobody is told of the unreadable one")
+			t.Error("Tidy returned nil, want the error of the unreadable record")
 		}
 		s.now = s.now.Add(strayAge)
 	}
 	if got, want := s.stored(), []string{transcode.Prefix("vid_bad", 7, 1) + "720p.mp4"}; !slices.Equal(got, want) {
-		t.Errorf("left: %v, want %v", got, want)
+		t.Errorf("after Tidy storage has %v, want %v", got, want)
 	}
 }
 
-// stored lists the objects of videos.
+// stored returns the names of the videos' objects.
 func (s *shelf) stored() (names []string) {
 	for name := range s.objects {
 		if name != straysObject {
@@ -390,7 +391,7 @@ func (s *shelf) stored() (names []string) {
 	return names
 }
 
-// orphans puts n objects that no record explains.
+// orphans adds n objects that no record explains.
 func (s *shelf) orphans(n int) {
 	for i := range n {
 		s.put(transcode.Prefix("vid_"+strconv.Itoa(i), 7, 1)+"720p.mp4", 1)
@@ -400,13 +401,13 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // as many as one turn may find, in a bucket that has nothing else
+	s.orphans(100) // the most strays that one search may remove from a bucket without other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(s.stored()); got != want {
-			t.Fatalf("after turn %d: %d objects, want %d", turn+1, got, want)
+			t.Fatalf("after search %d storage has %d objects, want %d", turn+1, got, want)
 		}
 		s.now = s.now.Add(strayAge * 2 / 5)
 	}
@@ -428,7 +429,7 @@ func TestAStrayThatIsReplacedOrExplainedMeanwhileStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.stored(); len(got) != 2 {
-		t.Errorf("left: %v, want both", got)
+		t.Errorf("after Tidy storage has %v, want both objects", got)
 	}
 }
 
@@ -443,9 +444,9 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 		s.now = s.now.Add(strayAge)
 	}
 	if got := len(s.stored()); got != 101 {
-		t.Fatalf("%d of 101 objects are left: the janitor went on", got)
+		t.Fatalf("after three searches storage has %d objects, want all 101", got)
 	}
-	// A hundredth of a large bucket may be strays.
+	// In a large bucket, up to 1% of the objects may be strays.
 	for i := range 101 * 99 {
 		name := "videos/vid_own/captions/" + strconv.Itoa(i)
 		s.put(name, 1)
@@ -455,7 +456,7 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := len(s.stored()); got != 101*99 {
-		t.Errorf("%d objects are left, want the %d that have a record", got, 101*99)
+		t.Errorf("after Tidy storage has %d objects, want the %d of known videos", got, 101*99)
 	}
 }
 
@@ -467,18 +468,18 @@ func TestAStrayStaysWhenItsSightingCannotBeNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.now = s.now.Add(strayAge)
-	s.put(video.UploadObject("vid_new"), 1) // a new stray, so that the list has to be written
+	s.put(video.UploadObject("vid_new"), 1) // a new stray, so Tidy must write the list
 	s.failing[straysObject] = errors.New("storage says no")
 	if err := p.Tidy(t.Context()); err == nil {
-		t.Error("nobody is told")
+		t.Error("Tidy returned nil, want the error of the upload")
 	}
 	if got := s.stored(); len(got) != 2 {
-		t.Errorf("left: %v, want both", got)
+		t.Errorf("after Tidy storage has %v, want both objects", got)
 	}
 }
 
-// An operator restores the database to the wrong time, notices days later, and restores
-// it to the right one.
+// An operator restores the database to the wrong time, notices the mistake days later, and
+// restores the database to the right time.
 func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -508,15 +509,15 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 		}
 		if records["new"] == nil {
 			if got := s.stored(); !slices.Equal(got, objects) {
-				t.Fatalf("left with the older records: %v, want %v", got, objects)
+				t.Fatalf("with the older records storage has %v, want %v", got, objects)
 			}
 		}
 	}
-	// After ten more turns with the right records, the objects that these explain are still
-	// there.
+	// After ten more searches with the right records, storage still has the objects that
+	// these records explain.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
-			t.Errorf("the media of %s is gone", id)
+			t.Errorf("storage has no media of video %s, want 720p.mp4", id)
 		}
 	}
 }
@@ -531,20 +532,20 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 	s.now = s.now.Add(strayAge)
 	p.o.Claim = func(context.Context) error { return objectstore.ErrForeign }
 	if err := p.Tidy(t.Context()); !errors.Is(err, objectstore.ErrForeign) {
-		t.Errorf("a turn says %v", err)
+		t.Errorf("Tidy returned %v, want %v", err, objectstore.ErrForeign)
 	}
 	p.o.SweepEvery, p.o.JanitorEvery = time.Hour, time.Hour
 	for name, loop := range map[string]func(context.Context) error{"sweep": p.Run, "janitor": p.RunJanitor} {
 		if err := loop(t.Context()); !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("the loop %s says %v", name, err)
+			t.Errorf("the %s loop returned %v, want %v", name, err, objectstore.ErrForeign)
 		}
 	}
 	if got := s.stored(); len(got) != 3 {
-		t.Errorf("left: %v, want all three", got)
+		t.Errorf("after Tidy storage has %v, want all three objects", got)
 	}
 }
 
-// graves is a shelf with some deleted videos.
+// graves is a shelf with purge tasks of deleted videos.
 type graves struct {
 	*shelf
 	tasks map[video.ID]*video.Purge
@@ -577,7 +578,7 @@ func (g *graves) Deleted(_ context.Context, id video.ID) (bool, error) {
 	return ok, nil
 }
 
-// yard is a bucket that can remove prefixes.
+// yard is a bucket that can delete all objects under a prefix.
 type yard struct{ bucket }
 
 func (y yard) DeletePrefix(_ context.Context, prefix string) error {
@@ -601,8 +602,8 @@ func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	return g, p
 }
 
-// A restored database has the same ids as the original one, whose processes may still
-// run.
+// A restored database has the same ids as the original. Processes of the original
+// installation may still run.
 func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_1")
@@ -610,23 +611,23 @@ func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	p.o.Claim = func(context.Context) error { return owner }
 	p.o.SweepEvery = time.Millisecond
 	if _, err := p.PurgeDue(t.Context()); err != nil || len(g.stored()) != 0 {
-		t.Fatalf("left while the bucket is ours: %v, %v", g.stored(), err)
+		t.Fatalf("PurgeDue of our own bucket left %v and returned %v, want no objects and nil", g.stored(), err)
 	}
 	owner = objectstore.ErrForeign
 	g.now = g.now.Add(2 * time.Minute)
 	g.put(video.UploadObject("vid_1"), 2)
 	for what, try := range map[string]func() error{
-		"a purge":        func() error { _, err := p.PurgeDue(t.Context()); return err },
-		"a notification": func() error { return p.Uploaded(t.Context(), video.UploadObject("vid_1")) },
-		"a look at one":  func() error { return p.tidyVideo(t.Context(), "vid_1") },
-		"the loop":       func() error { return p.Run(t.Context()) },
+		"PurgeDue":  func() error { _, err := p.PurgeDue(t.Context()); return err },
+		"Uploaded":  func() error { return p.Uploaded(t.Context(), video.UploadObject("vid_1")) },
+		"tidyVideo": func() error { return p.tidyVideo(t.Context(), "vid_1") },
+		"Run":       func() error { return p.Run(t.Context()) },
 	} {
 		if err := try(); !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("%s says %v", what, err)
+			t.Errorf("%s returned %v, want %v", what, err, objectstore.ErrForeign)
 		}
 	}
 	if got := g.stored(); len(got) != 1 {
-		t.Errorf("left: %v, want the file of the bucket's new owner", got)
+		t.Errorf("storage has %v, want only the file of the bucket's new owner", got)
 	}
 }
 
@@ -642,14 +643,14 @@ func TestAClockThatStepsBackMakesAReplicaAskWhoseTheBucketIs(t *testing.T) {
 		}
 	}
 	if asked != 3 {
-		t.Errorf("asked %d times, want 3: at first, after a minute, after the step", asked)
+		t.Errorf("got %d checks of the owner, want 3: the first, one after a minute, and one after the clock step", asked)
 	}
 }
 
 func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_gone", "vid_again")
-	g.await(p, "vid_again") // its create was repeated after the deletion
+	g.await(p, "vid_again") // a client repeated the create after the deletion
 	g.put(video.UploadObject("vid_unknown"), 1)
 	for _, id := range []video.ID{"vid_gone", "vid_again", "vid_unknown"} {
 		if err := p.Uploaded(t.Context(), video.UploadObject(id)); err != nil {
@@ -657,32 +658,32 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 		}
 	}
 	if _, err := p.o.Bucket.Stat(t.Context(), video.UploadObject("vid_gone")); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("a notified file of a deleted video: %v", err)
+		t.Errorf("Stat of the file of a deleted video after its notification returned %v, want %v", err, objectstore.ErrNotFound)
 	}
 	for range 60 {
 		if _, err := p.PurgeDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if task, ok := g.tasks["vid_gone"]; ok && g.now.After(task.Since.Add(2*time.Hour)) && (task.Account != "" || !task.IsTombstone()) {
-			t.Fatalf("two hours later the task is %+v", task)
+			t.Fatalf("two hours later the task is %+v, want a tombstone without an account", task)
 		}
 		g.put(video.UploadObject("vid_gone"), 7)
 		g.now = g.now.Add(time.Hour)
 	}
 	if got := g.stored(); !slices.Equal(got, []string{video.UploadObject("vid_again"), video.UploadObject("vid_gone"), video.UploadObject("vid_unknown"), "videos/vid_again/1-1/720p.mp4"}) {
-		t.Errorf("left: %v", got)
+		t.Errorf("storage has %v, want the last late upload of vid_gone and all objects of the other videos", got)
 	}
 	if len(g.tasks) != 0 {
-		t.Errorf("tasks of addresses that have ended: %v", g.tasks)
+		t.Errorf("after all upload URLs have expired the tasks are %v, want none", g.tasks)
 	}
 }
 
-// A stray that another database noted does not count as seen by this one.
+// A stray that another database recorded does not count as seen by this database.
 func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
 	s.orphans(3)
-	for turn, want := range []int{3, 3 + 1, 3 + 1, 1} { // with the object that names the owner
+	for turn, want := range []int{3, 3 + 1, 3 + 1, 1} { // create the object that names the owner
 		if turn == 1 {
 			s.now = s.now.Add(strayAge)
 			s.objects[objectstore.OwnerObject] = objectstore.Object{Name: objectstore.OwnerObject, Generation: 1, Created: s.now}
@@ -692,13 +693,13 @@ func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(s.stored()); got != want {
-			t.Fatalf("after turn %d: %d objects, want %d", turn+1, got, want)
+			t.Fatalf("after search %d storage has %d objects, want %d", turn+1, got, want)
 		}
 		s.now = s.now.Add(strayAge / 2)
 	}
 }
 
-// done are jobs that have all ended with a picture.
+// done is a Jobs in which every job has finished with a poster.
 type done struct{ noJobs }
 
 func (done) Get(context.Context, string) (transcode.Record, error) {
@@ -712,13 +713,13 @@ func TestAPictureThatNobodyWaitsForAnyMoreIsLeft(t *testing.T) {
 	s.await(p, "v")
 	asked := *s.videos["v"]
 	asked.Still = &video.Still{JobID: "job", Time: 1}
-	// The owner has gone back to the automatic picture since asked was read.
+	// The owner has restored the automatic poster since asked was read.
 	if after, err := p.applyStill(t.Context(), &asked); err != nil || after.Still != nil {
-		t.Errorf("picture %+v, %v; want none", after.Still, err)
+		t.Errorf("applyStill returned the poster %+v and error %v, want neither", after.Still, err)
 	}
 }
 
-// trapped panics over one object.
+// trapped is a bucket that panics at Stat of one object.
 type trapped struct {
 	bucket
 	object string
@@ -726,7 +727,7 @@ type trapped struct {
 
 func (b trapped) Stat(ctx context.Context, object string) (objectstore.Object, error) {
 	if object == b.object {
-		panic("a fault of ours")
+		panic("bug in Stat")
 	}
 	return b.bucket.Stat(ctx, object)
 }
@@ -740,38 +741,37 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	s.put(video.UploadObject("good"), 1)
 	s.now = s.now.Add(time.Minute)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("nobody is told of the panic")
+		t.Error("Sweep returned nil, want the error of the panic")
 	}
 	if due := s.videos["bad"].DueAt; !due.After(s.now) {
-		t.Errorf("the bad one is due at %v, and it is %v", due, s.now)
+		t.Errorf("the video with the panic is due at %v, want a time after %v", due, s.now)
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
-		t.Errorf("the good one is %s", status)
+		t.Errorf("the other video is %s, want %s", status, video.Processing)
 	}
 }
 
-// An account has many videos that fail, each for its own reason.
+// An account has many videos, and the check of each one fails with its own error.
 func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
 	for i := range 200 {
 		id := video.ID("bad" + strconv.Itoa(i))
 		s.await(p, id)
-		s.failing[video.UploadObject(id)] = errors.New("storage refuses this one")
+		s.failing[video.UploadObject(id)] = errors.New("storage rejects this request")
 	}
 	s.await(p, "good")
 	s.put(video.UploadObject("good"), 1)
 	s.now = s.now.Add(time.Minute)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("nobody is told of what failed")
+		t.Error("Sweep returned nil, want the errors of the failed checks")
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
-		t.Errorf("the good one is %s", status)
+		t.Errorf("the other video is %s, want %s", status, video.Processing)
 	}
 }
 
-// lines counts the videos that waited for a busy account's ledger, instead of updating
-// them.
+// lines is a store that counts the updates of a busy account's videos and rejects them.
 type lines struct {
 	*shelf
 	waited atomic.Int64
@@ -780,7 +780,7 @@ type lines struct {
 func (l *lines) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error) {
 	if strings.HasPrefix(string(id), "busy") {
 		l.waited.Add(1)
-		return nil, apierr.Contended(errors.New("its ledger is written once a second"))
+		return nil, apierr.Contended(errors.New("the ledger allows one write a second"))
 	}
 	return l.shelf.Update(ctx, id, fn)
 }
@@ -800,19 +800,19 @@ func TestABusyAccountsUploadsHoldNoPlaceOfOthers(t *testing.T) {
 	s.now = s.now.Add(time.Minute)
 	_ = p.Sweep(t.Context())
 	if n := l.waited.Load(); n == 0 || n > 16 {
-		t.Errorf("%d videos of the busy account waited, want those that began together", n)
+		t.Errorf("got %d updates of the busy account's videos, want 1 to 16: only those that started together", n)
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
-		t.Errorf("the good one is %s", status)
+		t.Errorf("the other account's video is %s, want %s", status, video.Processing)
 	}
 	for id, v := range s.videos {
 		if !v.DueAt.After(s.now) {
-			t.Fatalf("%s is due again at once", id)
+			t.Fatalf("%s is due at %v, want a time after %v", id, v.DueAt, s.now)
 		}
 	}
 }
 
-// deleted is a store of many purge tasks.
+// deleted is a store with many due purge tasks.
 type deleted struct {
 	Store
 	mu   sync.Mutex
@@ -838,7 +838,7 @@ func (d *deleted) Purged(context.Context, video.ID) error {
 	return nil
 }
 
-// slow is a bucket that takes a second for each task.
+// slow is a bucket that needs a second for each task.
 type slow struct{ Bucket }
 
 func (slow) DeletePrefix(context.Context, string) error {
@@ -857,20 +857,20 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 				t.Fatal(err)
 			}
 			if took := time.Since(begun); took > purgeTime+2*time.Second {
-				t.Fatalf("round %d took %v", rounds, took)
+				t.Fatalf("PurgeDue in round %d took %v, want at most %v", rounds, took, purgeTime+2*time.Second)
 			}
 			select {
 			case <-p.kick:
 			default:
 				if d.left > 0 {
-					t.Fatalf("%d tasks wait for the next sweep", d.left)
+					t.Fatalf("%d tasks would wait for the next sweep, want another round now", d.left)
 				}
 			}
 		}
 	})
 }
 
-// searched counts how often a bucket is searched.
+// searched is a bucket that counts how often it is listed.
 type searched struct {
 	Bucket
 	times int
@@ -883,8 +883,8 @@ func (b *searched) List(ctx context.Context, prefix string) iter.Seq2[objectstor
 	return b.Bucket.List(ctx, prefix)
 }
 
-// Every replica tries to start the search many times a day, including the one that did
-// it last.
+// Every replica tries to start a search many times a day, even the replica that did the last
+// one.
 func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -894,7 +894,7 @@ func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Hour)
 		defer cancel()
 		if err := p.RunJanitor(ctx); err != nil || b.times != 1 {
-			t.Errorf("error %v; searched %d times in 20 hours, want once", err, b.times)
+			t.Errorf("RunJanitor returned %v after %d searches in 20 hours, want nil and 1", err, b.times)
 		}
 	})
 }
@@ -909,35 +909,36 @@ func TestTheJanitorRestsUntilItIsTurnedOn(t *testing.T) {
 		p.o.JanitorOff = func() bool { return time.Since(began) < 90*time.Hour }
 		ctx, cancel := context.WithTimeout(t.Context(), 80*time.Hour)
 		if err := p.RunJanitor(ctx); err != nil || b.times != 0 {
-			t.Errorf("error %v; searched %d times while it is off", err, b.times)
+			t.Errorf("RunJanitor returned %v after %d searches while the janitor is off, want nil and 0", err, b.times)
 		}
 		cancel()
-		b.Bucket = nil // a look at one video would fail
+		b.Bucket = nil // tidyVideo would fail if it listed objects
 		if err := p.tidyVideo(t.Context(), "vid_1"); err != nil {
-			t.Errorf("a look at one video: %v", err)
+			t.Errorf("tidyVideo while the janitor is off returned %v, want nil", err)
 		}
 		_, fresh := newShelf()
 		b.Bucket = fresh.o.Bucket
 		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Hour)
 		defer cancel()
 		if err := p.RunJanitor(ctx); err != nil || b.times != 1 {
-			t.Errorf("error %v; searched %d times after it was turned on, want once", err, b.times)
+			t.Errorf("RunJanitor returned %v after %d searches since the janitor was turned on, want nil and 1", err, b.times)
 		}
 	})
 }
 
-// The wait begins when the file is in storage, not when the video is made or a sweep notices the file.
+// The measured time begins when the file is in storage, not when the video is created or when
+// a sweep detects the file.
 func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 	t.Parallel()
 	uploaded := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test of this package publishes
+	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test of this package publishes a video
 		v := &video.Video{Status: video.Processing, CreatedAt: uploaded.Add(-time.Hour), Source: video.Source{JobID: "job", StoredAt: uploaded}}
 		if err := v.Publish("job", video.Media{Duration: seconds}, uploaded.Add(20*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		observeReady(v)
 	}
-	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // nobody knows when its file came
+	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // a video without a recorded arrival of its file
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -950,12 +951,12 @@ func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 		for _, m := range f.GetMetric() {
 			length := m.GetLabel()[0].GetValue()
 			if h := m.GetHistogram(); h.GetSampleCount() != want[length] || h.GetSampleSum() != float64(20*want[length]) {
-				t.Errorf("%s: %d videos in %v s, want %d in 20 s each", length, h.GetSampleCount(), h.GetSampleSum(), want[length])
+				t.Errorf("length %s has %d samples with the sum %v s, want %d samples of 20 s", length, h.GetSampleCount(), h.GetSampleSum(), want[length])
 			}
 			delete(want, length)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("no series for %v", want)
+		t.Errorf("the metric has no series for %v", want)
 	}
 }

@@ -13,26 +13,29 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Purge makes this replica look for purge tasks now: one was just committed.
+// Purge wakes this replica's loop for purge tasks. Callers call it after they have committed
+// a task.
 func (p *Pipeline) Purge() {
-	// At most one kick is pending. It covers every task committed before it is received.
+	// At most one kick is pending. It covers every task committed before the loop receives
+	// it.
 	select {
 	case p.kick <- struct{}{}:
 	default:
 	}
 }
 
-// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how many
-// run at once. Sweeps share the loop, so an account that deletes thousands of videos
-// must not hold up the other accounts.
+// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how many run
+// at the same time. Sweeps share the loop, so an account that deletes thousands of videos
+// must not delay the other accounts.
 const (
 	purgeTime    = 10 * time.Second
 	purgesAtOnce = 8
 )
 
-// PurgeDue runs the tasks that are due, and reports whether there were any. Tasks left after
-// purgeTime run in another call soon. It removes nothing unless the bucket is known to be
-// ours: a database restored to an older time has the same IDs and may own the bucket by now.
+// PurgeDue runs the due tasks and reports whether there were any. After purgeTime, it leaves
+// the remaining tasks to another call, which follows soon. It removes objects only if the
+// bucket is known to be ours: a restored copy of this database has the same IDs and may own
+// the bucket by now.
 func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	if err := p.ours(ctx); err != nil {
 		return false, err
@@ -55,12 +58,12 @@ func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are in errs
+	_ = g.Wait() // every error is in errs
 	return len(due) > 0, errors.Join(append(errs, err)...)
 }
 
-// purge removes the video's objects that exist now. The task stays until nobody can
-// write any more.
+// purge removes the objects that the video has now. The task remains until nobody can write
+// to the video's objects any more.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	now := p.o.Now()
 	err := p.purgeNow(ctx, &task, now)
@@ -79,24 +82,25 @@ var errAlive = errors.New("the video was created again")
 
 // purgeNow runs a task once.
 func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Time) error {
-	// A client that lost the response to its create may repeat it after the video was deleted.
-	// That creates the video again with the same ID, and its objects are then in use.
+	// A client that lost the response to its create may repeat the create after the video was
+	// deleted. That creates the video again with the same ID, and its objects are in use.
 	_, absent := p.o.Store.Get(ctx, task.Video)
 	if code := apierr.CodeOf(absent); absent != nil && code != apierr.VideoNotFound {
 		return absent
 	}
 	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
-		// No listing is needed: the upload address can write only this one object. The last round,
-		// after Late, lists the objects again to find those that a suspended worker wrote.
+		// No listing is needed, because the upload URL can write only this object. The last
+		// round, after Late, lists the objects again to find those that a suspended worker
+		// wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
 	// Jobs first: a worker must not start to write objects that are being removed.
 	for _, id := range task.JobIDs {
-		// A worker that holds the job finds out at its next heartbeat.
+		// The worker that holds the job notices the deletion at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
-	// Sessions before objects: an open session could still create one.
+	// Sessions before objects: an open session could still create an object.
 	var open []string
 	for _, session := range task.Sessions {
 		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {
@@ -104,8 +108,8 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		}
 	}
 	task.Sessions = open
-	// Keep the objects of a video that exists again. errAlive ends the task, but only once the
-	// old video's jobs and sessions are gone.
+	// Keep the objects of a video that exists again. errAlive ends the task, but only after
+	// the old video's jobs and sessions have been deleted.
 	if err := errors.Join(errs...); absent == nil {
 		return cmp.Or(err, errAlive)
 	}

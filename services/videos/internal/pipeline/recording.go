@@ -9,17 +9,17 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// follow checks how much a session has received, since that counts against the
-// account's storage. It finishes a recording whose page is gone: the bytes received so
-// far become the file. Only sweeps ask storage, since asking may cut off the part that
-// is being sent, and the sender then has to send it again.
+// follow checks how many bytes a session has received, because they count towards the
+// account's storage. If the page of a recording was closed, follow finishes the recording
+// with the bytes received so far. Only sweeps query storage: a query may abort the part that
+// is being sent, and the sender then has to send that part again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {
 	session := v.Upload.ResumableURL
 	n, whole, err := p.o.Bucket.Received(ctx, session)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		// Storage has forgotten the session. A file may still be sent in one piece.
+		// Storage no longer has the session. A file may still be sent in one piece.
 		return p.note(ctx, v, func(v *video.Video) error {
-			// The session was renewed meanwhile.
+			// The session was renewed in the meantime.
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}
@@ -46,7 +46,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 				if v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
-				// Judge again on the record, since this copy may be stale.
+				// Decide again on the current record, because this copy may be stale.
 				v.Receive(n, p.o.Plan, p.o.Now())
 				v.Outgrown(p.o.Now())
 				return nil
@@ -54,8 +54,9 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 		}
 	}
 	if over && v.Upload.Recording {
-		p.o.Log.InfoContext(ctx, "recording page is gone; the bytes received become the video", "video", v.ID, "bytes", n)
-		// If the process dies after this, the next check finds the object like any other upload.
+		p.o.Log.InfoContext(ctx, "recording page was closed; finishing the recording with the bytes received", "video", v.ID, "bytes", n)
+		// If the process crashes after this, the next check detects the object like any other
+		// upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
 			return v, fmt.Errorf("finish recording: %w", err)
 		}
@@ -66,7 +67,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	return v, nil
 }
 
-// endSessions makes storage end the sessions from which v no longer accepts a file.
+// endSessions ends the upload sessions from which v no longer accepts a file.
 func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Video, error) {
 	var ended []string
 	var errs []error
@@ -89,7 +90,7 @@ func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Vide
 	return noted, errors.Join(append(errs, err)...)
 }
 
-// note applies step to the record and returns the newest copy.
+// note applies step to the record and returns the updated video.
 func (p *Pipeline) note(ctx context.Context, v *video.Video, step func(*video.Video) error) (*video.Video, error) {
 	noted, _, err := p.move(ctx, v.ID, step)
 	return orOld(noted, v), err

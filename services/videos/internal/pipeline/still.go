@@ -12,21 +12,21 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// stillPatience is how long a caller waits for a picture, which takes a second
-// when a worker is free.
+// stillPatience is how long a caller waits for a new poster. A free worker needs about one
+// second for it.
 const stillPatience = 4 * time.Second
 
-// TakeStill makes a worker take the picture that v asks for, and waits briefly for it.
-// If anything fails here, the sweep finishes the work.
+// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
+// anything fails here, the sweep does the work.
 func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if _, err := p.startStill(ctx, v); err != nil {
 		return v, err
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
 		if !outage.Pause(ctx, 150*time.Millisecond) {
-			return v, nil // the request is stored, so the picture still comes, only later
+			return v, nil // the request is stored, so the sweep takes the poster later
 		}
-		// The system is the actor, just as when a worker's hint comes first.
+		// The system is the actor, as it is when a worker's hint arrives first.
 		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)
 		if err != nil || seen.Still == nil || seen.Still.JobID == "" {
 			return seen, nil
@@ -35,20 +35,19 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	return v, nil
 }
 
-// stillSide is the short side of the rendition that pictures are taken from. It is
-// enough for the 1280 pixels of a poster.
+// stillSide is the minimum short side of the rendition from which posters are taken. It is
+// enough for a poster that is 1280 pixels wide.
 const stillSide = 720
 
-// startStill creates the job if the video still waits for it, and returns the current
-// video. The job reads one of our own renditions, which has a frame at every time of
-// the video.
+// startStill creates the job if the video still needs it, and returns the current video. The
+// job reads one of our own renditions, because they have a frame at every time of the video.
 func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	whole, err := p.o.Store.Get(ctx, v.ID)
 	if err != nil {
 		return v, err
 	}
 	if whole.Still == nil || whole.Still.JobID == "" || whole.Media == nil {
-		return whole, nil // a hint was faster, or the owner no longer wants this picture
+		return whole, nil // a hint was applied first, or the owner no longer wants this poster
 	}
 	o, err := transcode.UnmarshalOutcome(whole.Media.Outcome)
 	if err != nil || o == nil || len(o.Renditions) == 0 {
@@ -71,7 +70,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 	})
 }
 
-// applyStill applies the picture that a job has taken.
+// applyStill applies the poster that a job has taken.
 func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Still.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -85,7 +84,7 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		if job.Outcome == nil || job.Outcome.Poster == "" {
 			return v.FailStill(job.ID, p.o.Now())
 		}
-		if v.Still != nil { // the owner may have gone back to the automatic picture meanwhile
+		if v.Still != nil { // the owner may have restored the automatic poster in the meantime
 			former = v.Still.Object
 		}
 		return v.TakeStill(job.ID, job.Outcome.Poster, p.o.Now())
@@ -94,8 +93,8 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		return orOld(after, v), err
 	}
 	if changed {
-		// The former picture is left to the janitor: a page may still show it.
-		p.o.Log.InfoContext(ctx, "picture taken", "video", v.ID, "replaced", former != "")
+		// The previous poster is left to the janitor, because a page may still show it.
+		p.o.Log.InfoContext(ctx, "poster taken", "video", v.ID, "replaced", former != "")
 	}
 	return after, p.o.Jobs.Delete(ctx, job.ID)
 }

@@ -14,38 +14,38 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// strayAge is how long an object stays unexplained before it is removed.
+// strayAge is the minimum time between the first sighting of a stray and its removal.
 const strayAge = 7 * 24 * time.Hour
 
-// straysObject stores when strays were first seen. It is in the bucket and not in the
-// database, since the list is needed after a restore of the database.
+// straysObject stores when each stray was first seen. It is in the bucket and not in the
+// database, because the list is needed after a restore of the database.
 const straysObject = "linkreel/strays.json"
 
-// maxStrays bounds the list in memory and in the bucket, to a few MB. Further strays
-// are noted in a later search, after the first ones were removed.
+// maxStrays bounds the list to a few MB, in memory and in the bucket. More strays are
+// recorded in a later search, after those on the list were removed.
 const maxStrays = 20_000
 
-// sighting records which generation of a stray was seen first, and when.
+// sighting records when a stray was first seen, and its generation at that time.
 type sighting struct {
 	Generation int64     `json:"generation"`
 	Seen       time.Time `json:"seen"`
 }
 
-// turnStrays has the strays that one search of all of storage has found.
+// turnStrays collects the strays that one search of all of storage finds.
 type turnStrays struct {
-	cut    bool // the search did not see everything
-	seen   int  // objects in all
-	count  int  // strays among them
+	cut    bool // the search was interrupted
+	seen   int  // number of all objects
+	count  int  // number of strays
 	listed []strayObject
 }
 
 type strayObject struct {
 	objectstore.Object
-	video video.ID // the video that the object's name gives
+	video video.ID // the video according to the object's name
 	judge judgeFunc
 }
 
-// end notes that the search was cut short.
+// end records that the search was interrupted.
 func (t *turnStrays) end() {
 	if t != nil {
 		t.cut = true
@@ -62,8 +62,9 @@ func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 	}
 }
 
-// awaitBucket returns once the bucket is known to be this database's. Finding out needs
-// Firestore and storage. It returns an error if another database owns the bucket.
+// awaitBucket waits until it is known that this database owns the bucket. The check needs
+// Firestore and storage, so awaitBucket retries while they are unavailable. It returns an
+// error if another database owns the bucket.
 func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := p.o.Claim(ctx)
@@ -80,20 +81,20 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	}
 }
 
-// foreign tells the operator what to do about another database's bucket.
+// foreign adds to err what the operator can do about a bucket that another database owns.
 func foreign(err error) error {
-	return fmt.Errorf("%w. No object was removed. Use this database's own bucket. To give this bucket to this database for good, "+
+	return fmt.Errorf("%w. No object was removed. Use this database's own bucket. To move this bucket to this database permanently, "+
 		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
 }
 
-// claimedFor is how long a replica trusts its last check that the bucket is ours. The
-// owner can change while a process runs: an operator who restores a database hands the
-// bucket over to it.
+// claimedFor is how long a replica trusts its last check of the bucket's owner. The owner can
+// change while a process runs, because an operator who restores a database assigns the bucket
+// to the restored database.
 const claimedFor = time.Minute
 
 // ours returns nil while the bucket belongs to this database.
 func (p *Pipeline) ours(ctx context.Context) error {
-	// Use the wall clock: the monotonic one stops while a machine sleeps.
+	// Use the wall clock, because the monotonic clock stops while a machine sleeps.
 	now := p.o.Now().Round(0)
 	p.mu.Lock()
 	age := now.Sub(p.claimed)
@@ -110,10 +111,9 @@ func (p *Pipeline) ours(ctx context.Context) error {
 	return nil
 }
 
-// tidyStrays removes the strays that were seen long enough ago, and notes the others.
-// If there are more than JanitorMost strays and they are more than a hundredth of all
-// objects, it removes none: a database that explains so little of its bucket is
-// probably the wrong one.
+// tidyStrays removes the strays that were first seen long enough ago, and records the others.
+// If there are more than JanitorMost strays and they are more than 1% of all objects,
+// tidyStrays removes none. The database is then probably the wrong one for this bucket.
 func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome string, err error) {
 	before, generation, err := p.sightings(ctx)
 	if err != nil {
@@ -148,8 +148,8 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	return turnDone, nil
 }
 
-// removeStrays judges every stray again before removing it, since the search may have
-// taken long.
+// removeStrays judges every stray again before it removes the object, because the search may
+// have taken long.
 func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	if len(due) == 0 {
 		return nil
@@ -181,8 +181,8 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	return errors.Join(errs...)
 }
 
-// sightings reads the list. It returns none if the bucket has no list, or has changed
-// hands since the list was written: those strays were another database's.
+// sightings reads the list. It returns none if the bucket has no list, or if the owner has
+// changed since the list was written, because those strays were found by another database.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)
@@ -201,7 +201,8 @@ func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, e
 	}
 	list := map[string]sighting{}
 	if err := json.Unmarshal(raw.Bytes(), &list); err != nil {
-		// Without the list each stray waits another strayAge, so nothing is removed too early.
+		// Without the list, each stray is kept for another strayAge, so nothing is removed
+		// too early.
 		p.o.Log.WarnContext(ctx, "cannot read the list of strays; starting a new one", "error", err)
 		return nil, o.Generation, nil
 	}

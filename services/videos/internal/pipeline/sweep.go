@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Run sweeps until ctx ends.
+// Run sweeps at intervals until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.awaitBucket(ctx); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
 				return foreign(err)
 			}
-			// The claim lasts a little less than a round, so that it has expired when the next
+			// The claim is slightly shorter than a round, so it has expired when the next
 			// round begins.
 			if !p.o.Seen.First(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue
@@ -49,10 +49,10 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 }
 
-// RunHints applies the results that workers hint at, until ctx ends. If a hint is lost
-// or its video cannot be read, the sweep handles the video.
+// RunHints receives the workers' hints and applies the results until ctx ends. If a hint is
+// lost or its video cannot be read, the sweep handles the video.
 func (p *Pipeline) RunHints(ctx context.Context) error {
-	// away keeps an outage from logging a warning every second.
+	// away limits the log to one warning for each outage.
 	away := false
 	for ctx.Err() == nil {
 		hinted, jobID, err := p.o.Hint(ctx)
@@ -96,13 +96,13 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	}
 }
 
-// Sweep visits every due video once. An error with one video does not stop it from
-// visiting the others.
+// Sweep visits every due video once. After an error with one video, it continues with the
+// others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	// While an account's ledger of stored bytes is busy, each of its videos waits for seconds,
-	// and all accounts share these few workers. So the account's other videos are put off
-	// without an attempt.
+	// While an account's ledger of stored bytes is contended, an update of each of its videos
+	// takes seconds, and all accounts share these few goroutines. The account's other videos
+	// are therefore postponed without an attempt.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {
@@ -116,7 +116,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 	}))
 }
 
-// visit does the work that v is due for, and puts v off if nothing changed.
+// visit does the pending work of v, and postpones v if nothing changed.
 func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	ctx, span := boot.Work(ctx, "due video")
 	defer span.End()
@@ -135,7 +135,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 		return err
 	})
 	if apierr.CodeOf(err) == apierr.VideoNotFound {
-		return nil // deleted meanwhile
+		return nil // deleted in the meantime
 	}
 	if after == nil || !after.DueAt.Equal(due) {
 		return err // another change has set when it is due
@@ -147,8 +147,8 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	return errors.Join(err, p.putOff(ctx, v))
 }
 
-// putOff schedules a video with unfinished work for a later sweep, so that it does not
-// hold up the others. The pauses grow as usual.
+// putOff schedules a video with unfinished work for a later sweep, so it does not delay the
+// others. The pauses grow as usual.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {
@@ -157,8 +157,8 @@ func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	return p.o.Store.PutOff(ctx, v)
 }
 
-// guarded turns a panic over one video into an error. The same process serves viewers,
-// and after a restart it would meet the same video again.
+// guarded converts a panic in do to an error. The same process serves viewers, and after a
+// restart the same video would cause the same panic.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -191,8 +191,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Other errors concern single videos and must not stop the rest, however many there
-			// are.
+			// Any other error concerns a single video and must not stop the rest, regardless
+			// of the number of such errors.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

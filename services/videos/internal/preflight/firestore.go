@@ -38,8 +38,8 @@ type page struct {
 	NextPageToken string
 }
 
-// pages reads all pages of a list. what is the list's path below the database's
-// collection groups.
+// pages reads all pages of a list. The parameter what is the path of the list below the
+// database's collection groups.
 func (p *preflight) pages(ctx context.Context, what string, take func(page)) error {
 	for token := ""; ; {
 		var next page
@@ -54,7 +54,8 @@ func (p *preflight) pages(ctx context.Context, what string, take func(page)) err
 	}
 }
 
-// shape names an index by its fields. Google adds the document's name at the end.
+// shape returns a name for an index made from its fields. Google adds the document's name as
+// the last field.
 func shape(group, scope string, fields []indexField) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)", group, strings.ToLower(scope))
@@ -88,7 +89,7 @@ func (p *preflight) checkIndexes(ctx context.Context) {
 	})
 	if err != nil {
 		p.complain("Firestore's indexes cannot be listed: %v. The account needs roles/datastore.viewer or roles/datastore.user, "+
-			"and the database %s of project %s has to exist.", err, p.Firestore.Database, p.Firestore.Project)
+			"and the database %s of project %s must exist.", err, p.Firestore.Database, p.Firestore.Project)
 		return
 	}
 	for _, i := range w.Indexes {

@@ -2,8 +2,8 @@
 // Cloud and Redis are set up for an installation. The chart runs it as a Job before it
 // rolls out anything, with the image and the service account of videos, which needs the
 // most permissions. For each problem it prints a sentence that says what is wrong and
-// what to do. It writes only a test object, which it removes again, and the format of a
-// database that is still empty.
+// what to do. It writes only two things: a test object, which it deletes, and the format
+// version of an empty database.
 package preflight
 
 import (
@@ -48,7 +48,8 @@ type preflight struct {
 
 const (
 	preflightTime = 2 * time.Minute
-	// mostSkew is how far clocks may be apart. Leases and signatures depend on them.
+	// mostSkew bounds the difference between two clocks. Leases and signatures depend on
+	// synchronized clocks.
 	mostSkew = 5 * time.Second
 )
 
@@ -70,7 +71,7 @@ func parse(args []string) (*preflight, error) {
 	flags := flag.NewFlagSet("preflight", flag.ContinueOnError)
 	flags.StringVar(&p.indexes, "indexes", "", "the chart's firestore.indexes.json")
 	flags.StringVar(&p.cors, "cors", "", "the chart's cors.json")
-	flags.BoolVar(&p.notification, "notification", false, "check that the bucket sends notifications of uploads")
+	flags.BoolVar(&p.notification, "notification", false, "check that the bucket sends notifications about uploads")
 	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the check of Redis, because the chart installs it")
 	return p, errors.Join(flags.Parse(args), env.Parse(p))
 }
@@ -105,7 +106,7 @@ func (p *preflight) run(ctx context.Context) error {
 	return nil
 }
 
-// complain prints what is wrong, in a sentence, and what to do about it.
+// complain prints a failure of the current check: what is wrong and what to do about it.
 func (p *preflight) complain(format string, args ...any) {
 	p.complaints++
 	fmt.Fprintf(p.out, "FAILED  %s: %s\n", p.check, fmt.Sprintf(format, args...))
@@ -135,7 +136,7 @@ func (p *preflight) get(ctx context.Context, address string, into any) (http.Hea
 			Error struct{ Message string } `json:"error"`
 		}
 		_ = json.Unmarshal(raw, &e)
-		return res.Header, fmt.Errorf("it answers %d %s", res.StatusCode, e.Error.Message)
+		return res.Header, fmt.Errorf("the API returned %d %s", res.StatusCode, e.Error.Message)
 	}
 	return res.Header, json.Unmarshal(raw, into)
 }
@@ -147,7 +148,7 @@ func (p *preflight) want(file string, into any) bool {
 		err = json.Unmarshal(raw, into)
 	}
 	if err != nil {
-		p.complain("the chart's file cannot be read: %v", err)
+		p.complain("cannot read the chart's file: %v", err)
 	}
 	return err == nil
 }
@@ -156,14 +157,14 @@ func (p *preflight) checkClock(ctx context.Context) {
 	began := time.Now()
 	header, err := p.get(ctx, p.database(), &struct{}{})
 	if header == nil {
-		p.complain("Firestore cannot be reached: %v. Check networkPolicy.googleTo and the private endpoint.", err)
+		p.complain("cannot reach Firestore: %v. Check networkPolicy.googleTo and the private endpoint.", err)
 		return
 	}
 	date, err := http.ParseTime(header.Get("Date"))
 	if err != nil {
 		return
 	}
-	// The header has whole seconds, and was written at some time between the request and now.
+	// The header has a resolution of one second and was written between the request and now.
 	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
 		p.complain("this node's clock and Google's are %v apart. Leases and signed URLs allow at most %v. Check NTP on the nodes.",
 			max(early, late).Round(time.Second), mostSkew)
@@ -179,11 +180,11 @@ func (p *preflight) checkRedis(ctx context.Context) {
 	defer func() { _ = client.Close() }()
 	facts, err := redisFacts(ctx, client)
 	if err != nil {
-		p.complain("Redis cannot be reached: %v. Check the address, the password, redis.external.caFile and networkPolicy.redisTo.", err)
+		p.complain("cannot reach Redis: %v. Check the address, the password, redis.external.caFile and networkPolicy.redisTo.", err)
 		return
 	}
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
-		p.complain("Redis has the maxmemory-policy %s, which drops clicks and wake-ups when memory is short. Set it to noeviction.", policy)
+		p.complain("Redis has the maxmemory-policy %s, which evicts clicks and wake-ups when memory is low. Set it to noeviction.", policy)
 	}
 	// Valkey keeps redis_version at 7.2 and reports its own version as valkey_version.
 	if major, _, _ := strings.Cut(facts["redis_version"], "."); len(major) == 1 && major < "7" {

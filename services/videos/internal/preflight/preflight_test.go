@@ -18,14 +18,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// project has the answers of Google's APIs for a Google Cloud project, made from the
-// chart's own files. Tests break them.
+// project is a fake of Google's APIs for one Google Cloud project. Its responses are built
+// from the chart's files. Each test case changes one of them.
 type project struct {
 	indexes, fields []any
 	bucket          map[string]any
 	notifications   []any
 	skew            time.Duration
-	refuse          string // paths that are forbidden
+	refuse          string // requests with this text in the path get status 403
 }
 
 const files = "../../../../charts/linkreel/files"
@@ -41,7 +41,7 @@ func (g *project) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body any
 	switch path := r.URL.Path; {
 	case strings.HasSuffix(path, "/indexes"):
-		// Two pages, as a large project has.
+		// Send two pages, as Google does for a large project.
 		half := len(g.indexes) / 2
 		if body = map[string]any{"indexes": g.indexes[:half], "nextPageToken": "2"}; r.URL.Query().Get("pageToken") == "2" {
 			body = map[string]any{"indexes": g.indexes[half:]}
@@ -58,7 +58,7 @@ func (g *project) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// rightProject has everything that the chart requires.
+// rightProject returns a project that has everything the chart requires.
 func rightProject(t *testing.T) *project {
 	t.Helper()
 	var w wanted
@@ -116,35 +116,35 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	claim(t, theirs, "projects/p/databases/(default)#db_theirs")
 	for name, tt := range map[string]struct {
 		spoil func(g *project, p *preflight)
-		want  string // "" means that all is well
+		want  string // part of the output; "" means that every check passes
 	}{
-		"all is well":             {func(*project, *preflight) {}, ""},
-		"an index is missing":     {func(g *project, _ *preflight) { g.indexes = g.indexes[1:] }, "FAILED  indexes: the index "},
-		"an index is being built": {func(g *project, _ *preflight) { g.indexes[0].(map[string]any)["state"] = "CREATING" }, "is CREATING"},
-		"indexes cannot be read":  {func(g *project, _ *preflight) { g.refuse = "/indexes" }, "roles/datastore.viewer"},
-		"a TTL policy is missing": {func(g *project, _ *preflight) { g.fields = g.fields[1:] }, "FAILED  TTL policies: the TTL policy of "},
-		"the bucket is not there": {func(g *project, _ *preflight) { g.refuse = "/storage/v1/b/" }, "cloud.google.bucket"},
-		"the bucket has no CORS":  {func(g *project, _ *preflight) { delete(g.bucket, "cors") }, "--cors-file"},
-		"its CORS lacks PUT": {func(g *project, _ *preflight) {
+		"complete setup":                   {func(*project, *preflight) {}, ""},
+		"missing index":                    {func(g *project, _ *preflight) { g.indexes = g.indexes[1:] }, "FAILED  indexes: the index "},
+		"index that is still building":     {func(g *project, _ *preflight) { g.indexes[0].(map[string]any)["state"] = "CREATING" }, "is CREATING"},
+		"no permission to list indexes":    {func(g *project, _ *preflight) { g.refuse = "/indexes" }, "roles/datastore.viewer"},
+		"missing TTL policy":               {func(g *project, _ *preflight) { g.fields = g.fields[1:] }, "FAILED  TTL policies: the TTL policy of "},
+		"no permission to read the bucket": {func(g *project, _ *preflight) { g.refuse = "/storage/v1/b/" }, "cloud.google.bucket"},
+		"bucket without CORS":              {func(g *project, _ *preflight) { delete(g.bucket, "cors") }, "--cors-file"},
+		"CORS without PUT": {func(g *project, _ *preflight) {
 			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
 		}, "--cors-file"},
-		"the bucket may be published":                 {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
-		"the bucket is another database's":            {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
-		"Redis is the chart's own, and not there yet": {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
-		"the database is an older build's":            {func(_ *project, p *preflight) { p.Firestore = old }, "FAILED  owner: the database was written by another version"},
-		"nobody hears of uploads":                     {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
-		"another event is notified": {func(g *project, _ *preflight) {
+		"bucket without public access prevention": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
+		"bucket of another database":              {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
+		"Redis that the chart has yet to install": {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
+		"database written by an older version":    {func(_ *project, p *preflight) { p.Firestore = old }, "FAILED  owner: the database was written by another version"},
+		"no notification configured":              {func(g *project, _ *preflight) { g.notifications = nil }, "sends no notifications"},
+		"notification about another event": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
-		}, "notifies nobody"},
-		"the clock is wrong":                     {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
-		"Redis evicts":                           {func(_ *project, p *preflight) { p.Redis.URL = evicting }, "allkeys-lru"},
-		"Redis asks for a password":              {func(_ *project, p *preflight) { p.Redis.URL = locked }, "FAILED  Redis: Redis cannot be reached"},
-		"Redis gets it by a variable of its own": {func(_ *project, p *preflight) { p.Redis.URL, p.Redis.Password = locked, "a/b#c" }, ""},
-		"Redis is not there":                     {func(_ *project, p *preflight) { p.Redis.URL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
-		"the key does not sign": {func(_ *project, p *preflight) {
+		}, "sends no notifications"},
+		"clock skew":                          {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
+		"Redis that evicts keys":              {func(_ *project, p *preflight) { p.Redis.URL = evicting }, "allkeys-lru"},
+		"Redis without the required password": {func(_ *project, p *preflight) { p.Redis.URL = locked }, "FAILED  Redis: cannot reach Redis"},
+		"Redis password in its own variable":  {func(_ *project, p *preflight) { p.Redis.URL, p.Redis.Password = locked, "a/b#c" }, ""},
+		"unreachable Redis":                   {func(_ *project, p *preflight) { p.Redis.URL = "127.0.0.1:1" }, "FAILED  Redis: cannot reach Redis"},
+		"missing signing key": {func(_ *project, p *preflight) {
 			p.Storage.Key, p.Storage.KeyFile = nil, filepath.Join(t.TempDir(), "none.json")
 		}, "FAILED  signing"},
-		"uploads are refused": {func(_ *project, p *preflight) { p.Storage.Bucket = "another" }, "FAILED  signing: a signed upload is refused"},
+		"upload to a missing bucket": {func(_ *project, p *preflight) { p.Storage.Bucket = "another" }, "FAILED  signing: a signed upload is refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,16 +161,17 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			tt.spoil(g, p)
 			err = p.run(t.Context())
 			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
-				t.Errorf("%v, want %q:\n%s", err, tt.want, out.String())
+				t.Errorf("run returned %v, want an error if and only if %q is not empty, and output with that text; got:\n%s", err, tt.want, out.String())
 			}
 			if n := strings.Count(out.String(), "FAILED"); tt.want != "" && n == 0 || strings.Contains(out.String(), "X-Goog-Signature") {
-				t.Errorf("%d complaints:\n%s", n, out.String())
+				t.Errorf("the output has %d FAILED lines, want at least one in a failing case and no signed URL; got:\n%s", n, out.String())
 			}
 		})
 	}
 }
 
-// startCloud runs object storage that checks signatures, and a database.
+// startCloud starts object storage that checks signatures, an empty database, and a database
+// written by an older version.
 func startCloud(t *testing.T) (bucket objectstore.Config, database firestoredb.Config, old firestoredb.Config) {
 	t.Helper()
 	before := cloudtest.Start(t, cloudtest.Options{})

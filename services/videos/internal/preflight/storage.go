@@ -76,9 +76,8 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports a database with data of another version, since no service would
-// start with it. It also reports a bucket of another database, since videos would not
-// start with it.
+// checkOwner reports a database with data of another version, because no service starts with
+// it, and a bucket of another database, because videos does not start with it.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {
@@ -107,8 +106,8 @@ func (p *preflight) checkOwner(ctx context.Context) {
 		p.complain("%s cannot be read: %v. The account needs roles/storage.objectAdmin on the bucket %s.",
 			objectstore.OwnerObject, err, p.Storage.Bucket)
 	case owner != "" && owner != database:
-		p.complain("the bucket %s belongs to the database %s, and this release uses %s. Give each release a bucket of its own. "+
-			"To give it to this release for good, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
+		p.complain("the bucket %s belongs to the database %s, and this release uses %s. Give each release its own bucket. "+
+			"To move it to this release permanently, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
 	}
 }
 
@@ -127,7 +126,7 @@ func (p *preflight) checkNotification(ctx context.Context) {
 			return
 		}
 	}
-	p.complain("the bucket %s notifies nobody of uploads, so videos start seconds to minutes late. Create the notification "+
+	p.complain("the bucket %s sends no notifications about uploads, so processing starts seconds to minutes late. Create the notification "+
 		"(docs/operations.md, Notification of uploads), or leave cloud.google.notification.serviceAccount empty.", p.Storage.Bucket)
 }
 
@@ -141,14 +140,14 @@ func (p *preflight) checkSigning(ctx context.Context) {
 	object, content := "preflight/"+identity.NewNonce(), []byte("preflight")
 	put, _, err := store.SignPut(ctx, object, 10*time.Minute)
 	if err != nil {
-		p.complain("addresses cannot be signed: %v. The account needs roles/iam.serviceAccountTokenCreator on itself, "+
-			"and the IAM Credentials API has to be enabled.", err)
+		p.complain("cannot sign URLs: %v. The account needs roles/iam.serviceAccountTokenCreator on itself, "+
+			"and the IAM Credentials API must be enabled.", err)
 		return
 	}
 	defer func() { _ = store.Delete(context.WithoutCancel(ctx), object, 0) }()
 	get, _, err := store.SignGet(ctx, object, 10*time.Minute, objectstore.GetOptions{})
 	if err != nil {
-		p.complain("addresses cannot be signed: %v", err)
+		p.complain("cannot sign URLs: %v", err)
 		return
 	}
 	what := "upload"
@@ -161,7 +160,7 @@ func (p *preflight) checkSigning(ctx context.Context) {
 	}
 }
 
-// send requests a signed URL. Its errors must not reveal the address.
+// send requests a signed URL. Its errors must not contain the URL.
 func send(ctx context.Context, method, address string, body, want []byte) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
@@ -181,7 +180,7 @@ func send(ctx context.Context, method, address string, body, want []byte) error 
 		return err
 	}
 	if res.StatusCode != http.StatusOK || want != nil && !bytes.Equal(got, want) {
-		return fmt.Errorf("storage answers %d", res.StatusCode)
+		return fmt.Errorf("storage returned status %d", res.StatusCode)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// oembed describes the frame of a video to sites that turn links into players
-// (oembed.com). Videos behind a password are not described.
+// oembed returns the embed code of a video for sites that turn links into players
+// (oembed.com). It does not describe videos that have a password.
 func (s *Share) oembed(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
@@ -56,7 +56,7 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 	}{"1.0", "video", "Linkreel", s.o.Addresses.Base, titleOf(v), frame, width, height, s.o.Addresses.Thumbnail(slug), v.Media.Width, v.Media.Height})
 }
 
-// fit scales a picture into the bounds that a site asked for, at most 1280 wide.
+// fit scales a picture to the bounds that a site requested, at most 1280 pixels wide.
 func fit(width, height int, maxWidth, maxHeight string) (int, int, []apierr.Detail) {
 	var bad []apierr.Detail
 	bound := func(field, value string, most int) int {

@@ -17,13 +17,13 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// head has the data for the pages' <head>.
+// head is the data for a page's <head>.
 type head struct {
 	Title   string
 	NoIndex bool
 	Script  bool
 	Player  bool
-	Again   bool // offers browsers without scripts a link to reload
+	Again   bool // shows browsers without scripts a link to reload the page
 	Report  string
 	Preview *preview
 }
@@ -90,7 +90,8 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	// Refresh only after the password: visitors without it must not cause any look-ups.
+	// Refresh only after the password check: visitors without the password must not cause
+	// look-ups.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
 		return s.message(c, fiber.StatusOK, s.unready(v, false))
@@ -105,7 +106,7 @@ func (s *Share) embed(c *fiber.Ctx) error {
 	}
 	ancestors := framers(v)
 	if v.Privacy == video.Password {
-		// Visitors should not type a password into somebody else's page.
+		// Visitors should not enter a password on another site's page.
 		return s.framed(c, ancestors, messagePage{
 			Head: head{Title: "Protected video", NoIndex: true}, Glyph: "lock", Title: "This video is protected",
 			Lines: []string{"Open its page to enter the password."}, Link: s.o.Addresses.Page(v.Slug),
@@ -121,14 +122,14 @@ func (s *Share) embed(c *fiber.Ctx) error {
 	return s.render(c, fiber.StatusOK, "embed", ancestors, false, p)
 }
 
-// Values of frame-ancestors in the Content-Security-Policy.
+// The possible values of frame-ancestors in the Content-Security-Policy.
 const (
 	nowhere  = "'none'"
 	anywhere = "*"
 )
 
-// framers lists the sites that may frame v. Only the browser can enforce this list,
-// since a server cannot tell reliably which site frames a page.
+// framers returns the sites that may embed v in a frame. Only the browser can enforce this
+// list, because a server cannot reliably determine which site embeds a page.
 func framers(v *video.Video) string {
 	if len(v.EmbedOrigins) == 0 {
 		return anywhere
@@ -136,14 +137,13 @@ func framers(v *video.Video) string {
 	return strings.Join(v.EmbedOrigins, " ")
 }
 
-// framed answers a frame with a message.
+// framed sends a message page that may be shown in a frame.
 func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
 	m.Embed, m.Head.Report = true, s.report
 	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
 }
 
-// backToPage redirects to the video's page. A reload after a wrong password comes here
-// too.
+// backToPage redirects to the video's page. It also handles a reload after a wrong password.
 func (s *Share) backToPage(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	return c.Redirect("/v/"+c.Params("slug"), fiber.StatusSeeOther)
@@ -161,7 +161,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	token := s.o.Keys.Sign(video.GrantFor(v, video.Watch, s.o.WatchTTL, now))
 	// A browser's built-in player cannot renew its token, so it gets a long-lived one.
 	long := s.o.Keys.Sign(video.GrantFor(v, video.WatchLong, longLife(v), now))
-	here := video.Addresses{} // paths only: the page works under every name of the host
+	here := video.Addresses{} // Use only paths, so the page works under every host name.
 	m := v.Media
 	p := watchPage{
 		Head:  head{Title: design.TabTitle(titleOf(v)), NoIndex: !v.Indexable(), Script: true, Player: true, Report: s.report},
@@ -179,7 +179,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	}
 	if v.Poster() != "" {
 		p.Player.Poster = here.Playback(v.Slug, token) + "poster.jpg"
-		// Browsers and proxies may cache the public address, but not an address with a token.
+		// Browsers and proxies may cache the public URL, but not a URL with a token.
 		if v.Previewable(now) {
 			p.Player.Poster = here.Thumbnail(v.Slug)
 		}
@@ -210,7 +210,7 @@ func (s *Share) preview(v *video.Video) *preview {
 		Seconds: int(math.Ceil(v.Media.Duration)),
 	}
 	if p.Description == "" {
-		p.Description = "A video of " + clock(v.Media.Duration) + ", shared with Linkreel."
+		p.Description = "A " + clock(v.Media.Duration) + " video shared with Linkreel."
 	}
 	if v.Media.Download != "" && !v.NoDownload {
 		p.File = a.File(v.Slug)
@@ -218,7 +218,7 @@ func (s *Share) preview(v *video.Video) *preview {
 	return p
 }
 
-// unready returns the page of a video that cannot be watched yet, or not at all.
+// unready returns the page of a video that is not ready or has failed.
 func (s *Share) unready(v *video.Video, embed bool) messagePage {
 	p := messagePage{Head: head{Title: design.TabTitle(titleOf(v)), NoIndex: true, Script: true, Again: true}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}
@@ -229,7 +229,7 @@ func (s *Share) unready(v *video.Video, embed bool) messagePage {
 		p.Lines = []string{"This video is being prepared. It will start here automatically in a moment."}
 		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
 	default:
-		// Only the owner is told the reason. Another file may still be uploaded.
+		// Only the owner sees the reason. The owner may still upload another file.
 		p.Glyph, p.Head.Again = "broken", false
 		p.Lines = []string{"This video could not be prepared for playback. Ask the person who shared it to upload it again."}
 	}
@@ -244,8 +244,8 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 	}
 }
 
-// ErrorPage answers with a page about an error. If the address is one that programs
-// request, such as a playlist, it only returns an error, and the caller answers in JSON.
+// ErrorPage sends a page about an error. If programs request the path, such as a playlist,
+// ErrorPage only returns an error, and the caller sends JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
 	if strings.HasPrefix(p, "/hooks/") {
@@ -269,9 +269,9 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	case apierr.AccountSuspended:
 		m.Glyph, m.Title, m.Lines = "gone", "This video is not available", []string{"The account that shared it is suspended."}
 	case apierr.RateLimited:
-		m.Glyph, m.Title, m.Lines = "gone", "Too many attempts", []string{"Wait a little, then try again."}
+		m.Glyph, m.Title, m.Lines = "gone", "Too many attempts", []string{"Wait a moment, then try again."}
 	case apierr.MethodNotAllowed:
-		m.Title, m.Lines = "Not possible", []string{"This address does not take that kind of request."}
+		m.Title, m.Lines = "Not possible", []string{"This address does not accept this kind of request."}
 	case apierr.Forbidden:
 		m.Glyph, m.Title, m.Lines = "lock", "Not allowed", []string{e.Message}
 	default:
@@ -303,7 +303,7 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	}
 	c.Set(fiber.HeaderContentSecurityPolicy, s.policy+ancestors)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	// Do not use no-referrer: with it, browsers would send forms with "Origin: null".
+	// Do not use no-referrer: browsers would then send forms with "Origin: null".
 	c.Set(fiber.HeaderReferrerPolicy, "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")
@@ -316,7 +316,7 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	return compressed(c, b.Bytes())
 }
 
-// status reports a video's status and progress to a waiting page.
+// status sends a video's status and progress to a waiting page.
 func (s *Share) status(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {
@@ -330,7 +330,7 @@ func (s *Share) status(c *fiber.Ctx) error {
 	}{string(v.Status), v.Progress})
 }
 
-// clock writes a length as people read it: 1:03, 1:02:03.
+// clock formats a length for people: 1:03, 1:02:03.
 func clock(s float64) string {
 	t := int(math.Round(s))
 	if t >= 3600 {
@@ -347,7 +347,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// short shortens a description for previews to one line that ends at a word.
+// short shortens a description to one line for previews. The line ends with a whole word.
 func short(s string) string {
 	words := strings.Fields(s)
 	line := strings.Join(words, " ")

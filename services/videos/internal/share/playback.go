@@ -20,26 +20,26 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// maxLongLife bounds the access of players that cannot renew it.
+// maxLongLife bounds the access of players that cannot renew their access.
 const maxLongLife = 6 * time.Hour
 
-// maxSigned bounds every signed URL of media: after any change of access, a
-// takedown included, viewing ends within this time.
+// maxSigned bounds the lifetime of every signed media URL: after any change of access,
+// including a takedown, playback ends within this time.
 const maxSigned = 15 * time.Minute
 
-// ReplacedLife is how long media may still be watched after newer media replaced it. A
-// player that got its playlist just before may use our media addresses until its token
-// ends, and the last signed URL for a while after that.
+// ReplacedLife is how long replaced media may still be watched. A player that got its
+// playlist just before the replacement may use our media URLs until its token expires, and
+// the last signed URL for some time after that.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
-// longLife returns how long access must last so that a viewer can watch a video to its
-// end, with pauses. It returns at most maxLongLife.
+// longLife returns how long access must last for a viewer to watch a whole video with pauses.
+// It returns at most maxLongLife.
 func longLife(v *video.Video) time.Duration {
 	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
 }
 
-// life returns how long access given out now may last: most, or the time until the
-// video expires if that is less.
+// life returns how long access granted now may last: most, or the time until the video
+// expires if that is shorter.
 func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	if v.ExpiresAt.IsZero() {
 		return most
@@ -47,18 +47,18 @@ func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	return max(0, min(most, v.ExpiresAt.Sub(s.o.Now())))
 }
 
-// redeem reads the video that the path's token opens.
+// redeem looks up the video for which the token in the path is valid.
 func (s *Share) redeem(c *fiber.Ctx) (*video.Video, video.Grant, error) {
 	return s.o.Videos.Redeem(c.UserContext(), video.Slug(c.Params("slug")), c.Params("token"))
 }
 
-// play answers every request under a token.
+// play handles every request with a token in its path.
 func (s *Share) play(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
-	// The token is the permission, so other sites' players may read too.
+	// The token grants the access, so players on other sites may read the response.
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -104,24 +104,24 @@ func (s *Share) play(c *fiber.Ctx) error {
 	return c.SendStream(playlist, size)
 }
 
-// viaUs reports whether a player gets our own media addresses, which check access on
-// each request and redirect to a signed URL. The page's player renews its
-// addresses, so it gets signed ones directly. So does an owner who can watch the whole
-// video before a signed one expires.
+// viaUs reports whether a player gets our own media URLs, which check access on each request
+// and redirect to a signed URL. The page's player renews its URLs, so it gets signed URLs
+// directly. An owner also gets signed URLs if the whole video can be watched before they
+// expire.
 func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 	return g.Kind == video.WatchLong || g.Kind == video.Own && longLife(v) > maxSigned
 }
 
-// mediaFile is the prefix of file names in our media addresses. The rest is the
-// object's path below its video, not just the rendition's name: when newer media
-// replaces it, the byte ranges in a player's playlist fit only the old object.
+// mediaFile is the prefix of file names in our media URLs. The rest of the name is the
+// object's path below its video and not only the rendition's name, because the byte ranges in
+// a player's playlist do not match newer media of the same name.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {
 	return mediaFile + strings.ReplaceAll(strings.TrimPrefix(object, transcode.VideoPrefix(string(v.ID))), "/", "~")
 }
 
-// media redirects to a rendition's object.
+// media redirects to a signed URL of a rendition's object.
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
 	made, err := wasMade(v, object)
@@ -138,12 +138,12 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// wasMade reports whether a playlist of the current source has named object. The name
-// comes from the caller, and each accepted name costs a signature and a cache entry, so
-// wasMade accepts only a few: the video's renditions of every attempt up to the current
-// one, since a player may still hold an earlier attempt's playlist. A later version of
-// an outcome has every rendition of an earlier one. The download is not accepted, since
-// visitors may not be allowed to have it.
+// wasMade reports whether a playlist of the current source may have named object. The caller
+// chooses the name, and each accepted name costs a signature and a cache entry, so wasMade
+// accepts only a few: the video's renditions of every attempt up to the current one. A player
+// may still use the playlist of an earlier attempt. A later version of an outcome has every
+// rendition of the earlier versions. The download file is not accepted, because visitors may
+// not be allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -161,7 +161,7 @@ func wasMade(v *video.Video, object string) (bool, error) {
 	return ok && made.Attempt <= present, nil
 }
 
-// download redirects the owner to the file.
+// download redirects the owner to the download file.
 func (s *Share) download(c *fiber.Ctx, v *video.Video, g video.Grant) error {
 	if g.Kind != video.Own || v.Media.Download == "" {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
@@ -175,8 +175,8 @@ func (s *Share) download(c *fiber.Ctx, v *video.Video, g video.Grant) error {
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// fileName turns the title into a name that every system accepts, and falls back to
-// the slug.
+// fileName converts the title to a file name that every operating system accepts. It falls
+// back to the slug.
 func fileName(v *video.Video) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -201,8 +201,8 @@ func text(c *fiber.Ctx, media, body string) error {
 	return c.SendString(body)
 }
 
-// master returns the master playlist. It lists captions only for players outside our
-// pages: a page adds its own tracks, so each would appear twice there.
+// master sends the master playlist. It lists captions only for players outside our pages: a
+// page adds its own tracks, so each track would appear twice.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
 	var captions []hls.Caption
 	if g.Kind == video.Own {
@@ -213,9 +213,9 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 	return hls.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
 }
 
-// sign returns a signed read address. It lasts at most maxSigned. A viewer's address
-// also ends when the video expires. Addresses are reused while most of their life is
-// left.
+// sign returns a signed URL for reading an object. The URL is valid for at most maxSigned. A
+// viewer's URL also ends when the video expires. URLs are reused while most of their lifetime
+// remains.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
 	most := s.o.WatchTTL
@@ -232,21 +232,22 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 			return address, most * 3 / 4, nil
 		}
 	}
-	// Storage counts whole seconds. Round down, so that the address does not outlive the video.
+	// Storage counts whole seconds. Round down, so the URL does not outlive the video.
 	whole := max(time.Second, life.Truncate(time.Second))
 	address, _, err := s.o.Bucket.SignGet(ctx, object, whole, objectstore.GetOptions{})
 	if err != nil {
 		return "", 0, err
 	}
 	if life == most {
-		// Cached for a quarter of its life, so a later caller still has three quarters left.
+		// Cache the URL for a quarter of its lifetime, so every caller has at least three
+		// quarters left.
 		s.signed.put(key, address, now.Add(most/4))
 	}
 	return address, whole, nil
 }
 
-// session renews the access of a page's player: a token, and the signed URLs of
-// all renditions.
+// session renews the access of a page's player. It sends a token and the signed URLs of all
+// renditions.
 func (s *Share) session(c *fiber.Ctx) error {
 	v, err := s.open(c)
 	if err != nil {
@@ -283,7 +284,7 @@ func (s *Share) session(c *fiber.Ctx) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// The player renews its access when the first address expires.
+	// The player renews its access when the first URL expires.
 	ttl := s.life(v, s.o.WatchTTL)
 	for _, l := range lives {
 		ttl = min(ttl, l)
@@ -309,9 +310,9 @@ func (s *Share) storyboard(c *fiber.Ctx, v *video.Video, g video.Grant, o *trans
 	return text(c, "text/vtt; charset=utf-8", vtt)
 }
 
-// captions serves a track as WebVTT, and as the one-segment playlist that HLS
-// requires. The files are small and come from the video's owner, so they are read here
-// and served with our own content type.
+// captions serves a track as WebVTT, and as the one-segment playlist that HLS requires.
+// Owners upload these files, so captions reads them and serves them with our own content
+// type. The files are small.
 func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	lang, ext, _ := strings.Cut(file, ".")
 	track, ok := v.Caption(lang)
@@ -344,15 +345,15 @@ func (s *Share) thumbnail(c *fiber.Ctx) error {
 	if err := s.poster(c, v); err != nil {
 		return err
 	}
-	// Caches may keep the picture for this long after the video is private or deleted. The
-	// limit is stated in docs/api/playback.md.
+	// Caches may keep the picture for this long after the video becomes private or is
+	// deleted. docs/api/playback.md documents the limit.
 	c.Set(fiber.HeaderCacheControl, fmt.Sprintf("public, max-age=%d", seconds(s.life(v, 5*time.Minute))))
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Cross-Origin-Resource-Policy", "cross-origin") // other sites show it in their previews
+	c.Set("Cross-Origin-Resource-Policy", "cross-origin") // other sites show the picture in their previews
 	return nil
 }
 
-// file redirects link previews that can play a video to its file.
+// file redirects link previews that can play a video to the video's file.
 func (s *Share) file(c *fiber.Ctx) error {
 	v, err := s.previewable(c)
 	if err != nil {
@@ -361,7 +362,7 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
-	// sign uses only the grant's kind. WatchLong limits the address to maxSigned and the
+	// sign uses only the kind of the grant. WatchLong limits the URL to maxSigned and the
 	// video's expiry.
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
 	if err != nil {
@@ -371,8 +372,8 @@ func (s *Share) file(c *fiber.Ctx) error {
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// previewable finds a ready video that anybody may see. A video behind a password gets
-// the same response as one that does not exist.
+// previewable looks up a ready video that anybody may see. For a video with a password it
+// returns the same error as for a missing video.
 func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {

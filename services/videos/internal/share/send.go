@@ -13,24 +13,25 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Posters and captions pass through here. A client that stops reading holds its
-// response until the server's write timeout, so these limits bound the memory of
+// Posters and captions are sent through this service. A client that stops reading keeps its
+// response in memory until the server's write timeout, so these limits bound the memory of
 // responses.
 const (
 	maxSmall = 2 << 20
-	// anyway is the size up to which every connection may hold a body. The connection's own
-	// buffers are about as large.
+	// anyway is the size up to which every connection may keep a body in memory. The
+	// connection's own buffers have about the same size.
 	anyway = 64 << 10
-	// wholeOfAccount and wholeBodies bound how many larger bodies are held in memory while they
-	// are sent. Any further body is sent in pieces as it comes from storage.
+	// wholeOfAccount and wholeBodies bound how many larger bodies are in memory while they
+	// are sent, for one account and for all accounts. Any further body is streamed from
+	// storage.
 	wholeOfAccount, wholeBodies = 4, 32
-	// passTime bounds the download from storage. The server's write timeout usually ends it
-	// sooner.
+	// passTime bounds the download from storage. The server's write timeout usually ends the
+	// download sooner.
 	passTime = time.Minute
 )
 
-// send answers with a small object. Object names are never reused, so the body may be
-// cached.
+// send sends a small object as the response. Object names are never reused, so the body may
+// be cached.
 func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	c.Set(fiber.HeaderContentType, contentType)
 	now := s.o.Now()
@@ -48,7 +49,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		_ = r.Close() // never fails
 		cancel()
 	}
-	// If storage hangs, the caller waits no longer than the request lasts.
+	// If storage hangs, the download ends with the request.
 	stop := context.AfterFunc(request, end)
 	first, whole, err := readUpTo(r, anyway)
 	release, ok := func() {}, false
@@ -71,14 +72,14 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	}
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound):
-		return video.NotFound() // deleted since the record was read
+		return video.NotFound() // deleted after the record was read
 	case err != nil:
 		return err
 	case !whole:
 		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
 		return nil
 	}
-	first = bytes.Clone(first) // without spare capacity, since the cache may keep it
+	first = bytes.Clone(first) // without spare capacity, because the cache may keep the slice
 	s.small.put(object, first, now.Add(10*time.Minute))
 	if !ok {
 		c.Response().SetBodyRaw(first)
@@ -88,8 +89,8 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	return nil
 }
 
-// sendWhole answers with a body that is in memory, unless too many such bodies are
-// being sent.
+// sendWhole sends a body that is in memory. It sends nothing and returns false if too many
+// such bodies are being sent.
 func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	if len(body) <= anyway {
 		c.Response().SetBodyRaw(body)
@@ -102,7 +103,7 @@ func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	return ok
 }
 
-// sent is a body that calls end when it has been sent or the client has gone.
+// sent is a body that calls end when it has been sent or the client has disconnected.
 type sent struct {
 	io.Reader
 	end func()
@@ -120,7 +121,7 @@ func readUpTo(r io.Reader, n int) (body []byte, whole bool, err error) {
 	return body, len(body) <= n, err
 }
 
-// bounded fails once an object is larger than maxSmall.
+// bounded is a reader that fails if an object is larger than maxSmall.
 type bounded struct {
 	w io.Writer
 	n int
@@ -128,7 +129,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.n += len(p); b.n > maxSmall {
-		return 0, errors.New("object is larger than a picture or captions may be")
+		return 0, errors.New("object exceeds the size limit of pictures and captions")
 	}
 	return b.w.Write(p)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// library has captions of 1 MiB under every name.
+// library is a bucket that has captions of 1 MiB under every name.
 type library struct {
 	storage
 	asked *atomic.Int64
@@ -37,8 +37,8 @@ func (b library) Download(_ context.Context, _ string, _ int64, w io.Writer) (ob
 	return objectstore.Object{}, nil
 }
 
-// Many viewers request different captions of one account, and read none of the answers.
-// It measures the heap, so it must not run beside other tests.
+// Many viewers request different captions of one account and do not read the responses. The
+// test measures the heap, so it must not run in parallel with other tests.
 func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 	asked := &atomic.Int64{}
 	s, err := New(Options{Guard: limiter{}, Bucket: library{asked: asked}, Now: time.Now, WatchTTL: 10 * time.Minute})
@@ -63,18 +63,18 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /acc_a/"+strconv.Itoa(i)+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(c, make([]byte, 15)); err != nil { // the answer has started
+		if _, err := io.ReadFull(c, make([]byte, 15)); err != nil { // the response has started
 			t.Fatal(err)
 		}
 	}
 	if n := s.whole.Taken(); n > wholeOfAccount {
-		t.Errorf("%d bodies of one account are held whole, want %d at most", n, wholeOfAccount)
+		t.Errorf("%d bodies of one account are in memory, want at most %d", n, wholeOfAccount)
 	}
 	if grown := procstat.Heap() - before; grown > readers*captionSize/2 {
-		t.Errorf("%d readers that read nothing hold %d MiB", readers, grown>>20)
+		t.Errorf("%d clients that read nothing take %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }}}
-	for _, account := range []string{"acc_a", "acc_b"} { // sent in pieces, and whole
+	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other is sent from memory
 		for range 2 {
 			res, err := client.Get("http://x/" + account + "/new-" + account)
 			if err != nil {
@@ -83,11 +83,11 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 			body, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
 			if err != nil || len(body) != captionSize {
-				t.Errorf("a viewer of %s gets %d bytes, %v", account, len(body), err)
+				t.Errorf("a viewer of %s got %d bytes and error %v, want %d bytes", account, len(body), err, captionSize)
 			}
 		}
 	}
 	if n := asked.Load(); n != readers+3 {
-		t.Errorf("storage was asked %d times, want %d: what is held whole is remembered", n, readers+3)
+		t.Errorf("got %d requests to storage, want %d, because bodies sent from memory are cached", n, readers+3)
 	}
 }

@@ -1,11 +1,11 @@
 // Package share serves the public side of videos: the share page, the page for frames,
 // the password form, playlists, captions and link previews.
 //
-// It guarantees the following. A video with a password shows nothing before the
-// password is given. Nothing plays once a video has expired or is deleted. Media bytes
-// never pass through here: playlists carry short-lived signed URLs. The pages run
-// no script and load no style but their own: the Content-Security-Policy has no unsafe
-// part, and every text goes through html/template.
+// It guarantees the following. Nothing of a video with a password is shown before a visitor
+// enters the password. Nothing plays after a video has expired or was deleted. Media bytes
+// are never sent through this service: playlists contain short-lived signed URLs. The pages
+// run only their own scripts and load only their own styles: the Content-Security-Policy has
+// no unsafe directive, and html/template escapes every text.
 package share
 
 import (
@@ -30,34 +30,35 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Videos finds videos by address or token, and refuses those that nobody may see.
+// Videos looks up videos by slug or token, and rejects those that nobody may see.
 // *video.Service implements it.
 type Videos interface {
 	Visit(ctx context.Context, slug video.Slug) (*video.Video, error)
 	Redeem(ctx context.Context, slug video.Slug, token string) (*video.Video, video.Grant, error)
-	// Refresh brings a video up to date before it is shown; it never fails.
+	// Refresh picks up a finished upload or transcode before the video is shown. It never
+	// fails.
 	Refresh(ctx context.Context, v *video.Video) *video.Video
 }
 
-// Views stores how often videos were watched.
+// Views stores the view counts of videos.
 type Views interface {
 	AddViews(ctx context.Context, id video.ID, n int64) error
 }
 
-// Misses limits how often a network may ask for videos that do not exist.
-// *ratelimit.Misses implements it.
+// Misses limits how often a network may request videos that do not exist. *ratelimit.Misses
+// implements it.
 type Misses interface {
 	Wait(addr netip.Addr) time.Duration
 	Miss(addr netip.Addr)
 }
 
-// Bucket signs read addresses and reads small objects.
+// Bucket signs URLs for reading and reads small objects.
 type Bucket interface {
 	SignGet(ctx context.Context, object string, ttl time.Duration, o objectstore.GetOptions) (string, time.Time, error)
 	Download(ctx context.Context, object string, generation int64, w io.Writer) (objectstore.Object, error)
 }
 
-// Guard limits password guesses and recognises viewers who were counted today.
+// Guard limits password guesses and recognises viewers who were already counted today.
 type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -75,21 +76,21 @@ type Options struct {
 	Passwords *password.Hasher
 	Keys      *video.Keyring
 	Addresses video.Addresses
-	// MediaOrigin is the origin of signed URLs, which the pages' policy
-	// allows besides their own.
+	// MediaOrigin is the origin of signed URLs. The pages' Content-Security-Policy allows it
+	// in addition to their own origin.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
-	// AbuseContact is the mail or web address to which readers can report a video. If it is "",
-	// pages have no such link.
+	// AbuseContact is the e-mail address or URL where visitors can report a video. If it is
+	// "", pages have no such link.
 	AbuseContact string
 	Now          func() time.Time
 	Log          *slog.Logger
 
-	WatchTTL  time.Duration // life of the access that a page's player gets and renews
-	UnlockTTL time.Duration // how long a password is remembered
+	WatchTTL  time.Duration // lifetime of the access that a page's player gets and renews
+	UnlockTTL time.Duration // how long a browser need not enter the password again
 }
 
-// Share has the handlers.
+// Share has the handlers of the public pages.
 type Share struct {
 	o       Options
 	assets  assets
@@ -97,15 +98,15 @@ type Share struct {
 	secure  bool
 	policy  string // without frame-ancestors
 	views   *views
-	viewers *ratelimit.Misses // a miss is a viewer who was not seen today
-	report  string            // the link of AbuseContact
+	viewers *ratelimit.Misses // a miss is a viewer who was not counted today
+	report  string            // the link to AbuseContact
 	signed  kept[string]
 	small   kept[[]byte] // pictures and captions
 	whole   *turns.Slots
-	found   kept[struct{}] // slugs that were found lately
+	found   kept[struct{}] // slugs that were found recently
 }
 
-// New reads the embedded pages.
+// New returns a Share. It parses the embedded pages.
 func New(o Options) (*Share, error) {
 	files, err := loadAssets()
 	if err != nil {
@@ -158,26 +159,24 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the counted views of the videos for which this replica gets the
-// turn.
+// StoreViews stores the counted views of the videos for which this replica gets a turn.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
-// Close stores the remaining views. It does not wait for turns, since the process is
+// Close stores the remaining views. It does not wait for turns, because the process is
 // stopping.
 func (s *Share) Close(ctx context.Context) error {
 	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
 }
 
-// locked returns the error for a video whose password was not given.
+// locked returns the error for a video that needs a password.
 func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }
 
-// foundFor is how long an address that led to a video is exempt from the limit on
-// misses, so that viewers on a scanner's network can keep watching.
+// foundFor is how long the slug of an existing video is exempt from the limit on misses, so
+// viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find reads the video of a page. A network that asks for many missing videos has to
-// wait: an unlisted video is protected only by its slug, and each look-up is a paid
-// read.
+// find looks up the video of a page. A network that requests many missing videos must wait:
+// an unlisted video is protected only by its slug, and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)
 	if _, known := s.found.get(string(slug), now); !known {
@@ -196,12 +195,12 @@ func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	return v, err
 }
 
-// ofPath finds the video that the path names.
+// ofPath looks up the video with the slug in the path.
 func (s *Share) ofPath(c *fiber.Ctx) (*video.Video, error) {
 	return s.find(c, video.Slug(c.Params("slug")))
 }
 
-// open finds the video like ofPath, but requires the password if the video has one.
+// open looks up the video like ofPath, but requires the password if the video has one.
 func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	v, err := s.ofPath(c)
 	if err != nil {
@@ -213,7 +212,8 @@ func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	return v, nil
 }
 
-// reportLink returns the link for a contact, which may be a bare mail address.
+// reportLink returns the link for a contact, which may be an e-mail address without
+// "mailto:".
 func reportLink(contact string) string {
 	if strings.Contains(contact, "@") && !strings.Contains(contact, ":") {
 		return "mailto:" + contact

@@ -22,15 +22,15 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// limiter is ratelimit's limiter, without Redis. It never recognises a viewer.
+// limiter is the limiter of package ratelimit without Redis. It never recognises a viewer.
 type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }
 
 func (limiter) Count(context.Context, string, string, time.Duration) (int64, bool) { return 1, false }
 
-// The number of guesses in an hour is bounded, however many networks guess, and even
-// with a cookie of an earlier visit. A right guess does not count.
+// The number of wrong guesses in an hour is bounded, regardless of the number of networks and
+// even with a cookie from an earlier visit. Correct passwords do not count.
 func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -45,33 +45,33 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 		return wait == 0
 	}
 	allowed := 0
-	for i := range 3000 { // forty networks of three regions, again and again for most of an hour
+	for i := range 3000 { // forty networks in each of three regions guess repeatedly for most of an hour
 		if wrong(fmt.Sprintf("10.%d.%d.1", i%3, i%40), "") {
 			allowed++
 		}
 		now = now.Add(time.Second)
 	}
 	if allowed > unlock.SharedGuesses+3*40 {
-		t.Errorf("forty networks got %d guesses", allowed)
+		t.Errorf("the networks got %d guesses, want at most %d", allowed, unlock.SharedGuesses+3*40)
 	}
 	for range 10 {
 		if !right("192.0.2.7", "") {
-			t.Fatal("a viewer who knows the password is locked out")
+			t.Fatal("the correct password was rejected, want it accepted while others guess")
 		}
 	}
-	for i := range 5000 { // each time another neighbourhood and region
+	for i := range 5000 { // each guess from another neighbourhood and region
 		if wrong(fmt.Sprintf("%d.%d.%d.1", 11+i%200, i/200, i%250), "") {
 			allowed++
 		}
 	}
 	if most := unlock.SharedGuesses + unlock.FirstGuesses; allowed > most {
-		t.Errorf("%d guesses within the hour, want at most %d", allowed, most)
+		t.Errorf("got %d guesses without cookies within the hour, want at most %d", allowed, most)
 	}
 	if wrong("2001:db8::1", "") {
-		t.Error("the reserve has no end")
+		t.Error("a guess was allowed after the reserve was used up, want it rejected")
 	}
 	if !right("11.0.0.1", "viewer") {
-		t.Error("an earlier viewer is locked out")
+		t.Error("the correct password from a returning viewer was rejected, want it accepted")
 	}
 	for i := range 500 {
 		if wrong("11.0.0.1", fmt.Sprint("cookie", i%20)) {
@@ -79,11 +79,11 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 		}
 	}
 	if most := unlock.SharedGuesses + unlock.FirstGuesses + returningGuesses; allowed > most || most != 720 {
-		t.Errorf("%d guesses within the hour, want at most %d, which is 720 as the docs say", allowed, most)
+		t.Errorf("got %d guesses within the hour, want at most %d, and this limit must be 720 as documented", allowed, most)
 	}
 	now = now.Add(time.Hour)
 	if !right("198.51.100.1", "") {
-		t.Error("an hour later the budgets are still spent")
+		t.Error("the correct password was rejected an hour later, want the budgets restored")
 	}
 }
 
@@ -92,26 +92,26 @@ func TestMediaNamesLeadOnlyToRenditions(t *testing.T) {
 	s := &Share{}
 	v := &video.Video{ID: "vid_1"}
 	if got := s.mediaName(v, "videos/vid_1/7-2/720p.mp4"); got != "media~7-2~720p.mp4" {
-		t.Errorf("mediaName = %q", got)
+		t.Errorf("mediaName returned %q, want media~7-2~720p.mp4", got)
 	}
 }
 
 func TestFramers(t *testing.T) {
 	t.Parallel()
 	if got := framers(&video.Video{}); got != "*" {
-		t.Errorf("nobody named: %q", got)
+		t.Errorf("framers without embed origins returned %q, want *", got)
 	}
 	if got := framers(&video.Video{EmbedOrigins: []string{"https://a.example", "https://b.example:8443"}}); got != "https://a.example https://b.example:8443" {
-		t.Errorf("two named: %q", got)
+		t.Errorf("framers with two embed origins returned %q, want both", got)
 	}
 	for contact, want := range map[string]string{"": "", "a@b.example": "mailto:a@b.example", "mailto:a@b.example": "mailto:a@b.example", "https://x.example/report?to=a@b": "https://x.example/report?to=a@b"} {
 		if got := reportLink(contact); got != want {
-			t.Errorf("reportLink(%q) = %q", contact, got)
+			t.Errorf("reportLink(%q) = %q, want %q", contact, got, want)
 		}
 	}
 }
 
-// storage has an object under every name, all of the same size, and signs addresses of
+// storage is a bucket that has an object of the same size under every name and signs URLs of
 // the usual length.
 type storage struct{ size int }
 
@@ -124,7 +124,7 @@ func (b storage) Download(_ context.Context, _ string, _ int64, w io.Writer) (ob
 	return objectstore.Object{}, err
 }
 
-// It measures the heap, so it must not run beside other tests.
+// This test measures the heap, so it must not run in parallel with other tests.
 func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s, err := New(Options{Guard: limiter{}, Bucket: storage{1 << 20}, Now: func() time.Time { return now }, WatchTTL: 10 * time.Minute})
@@ -141,11 +141,11 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 			defer app.ReleaseCtx(c)
 			return errors.Join(s.send(c, "acc_a", strconv.Itoa(i), "text/vtt"), c.Response().CloseBodyStream())
 		}},
-		"addresses of 15 KiB": {5000, 12 << 20, func(i int) error {
+		"signed URLs of 15 KiB": {5000, 12 << 20, func(i int) error {
 			_, _, err := s.sign(t.Context(), &video.Video{}, video.Grant{}, strings.Repeat("y", 15<<10)+strconv.Itoa(i))
 			return err
 		}},
-		"addresses of the usual length": {30_000, 12 << 20, func(i int) error {
+		"signed URLs of the usual length": {30_000, 12 << 20, func(i int) error {
 			_, _, err := s.sign(t.Context(), &video.Video{}, video.Grant{}, "videos/vid_0123456789abcdef/1700000000000000-1/"+strconv.Itoa(i)+"p.mp4")
 			return err
 		}},
@@ -157,7 +157,7 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 			}
 		}
 		if grown := procstat.Heap() - before; grown > int64(tt.most) {
-			t.Errorf("%s: %d of them take %d MiB, want at most %d", name, tt.n, grown>>20, tt.most>>20)
+			t.Errorf("%s: %d entries take %d MiB, want at most %d MiB", name, tt.n, grown>>20, tt.most>>20)
 		}
 	}
 	runtime.KeepAlive(s)
@@ -169,17 +169,17 @@ func TestKeptIsNotGivenPastItsTime(t *testing.T) {
 	k := newKept(10_000, func(int) int { return 0 })
 	k.put("a", 1, now.Add(time.Minute))
 	if v, ok := k.get("a", now.Add(time.Minute-1)); !ok || v != 1 {
-		t.Errorf("just before its end: %d, %v; want 1, true", v, ok)
+		t.Errorf("get just before the expiry = %d, %v; want 1, true", v, ok)
 	}
 	if _, ok := k.get("a", now.Add(time.Minute)); ok {
-		t.Error("given at its end")
+		t.Error("get at the expiry returned an item, want none")
 	}
-	// Expired items do not keep new ones out.
+	// Expired items are evicted to make room for new items.
 	for i := range 1000 {
 		k.put(strconv.Itoa(i), i, now)
 	}
 	k.put("new", 2, now.Add(time.Hour))
 	if v, ok := k.get("new", now.Add(time.Minute)); !ok || v != 2 {
-		t.Errorf("a new one is %d, %v; want 2, true", v, ok)
+		t.Errorf("get of a new item = %d, %v; want 2, true", v, ok)
 	}
 }

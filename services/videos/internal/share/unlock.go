@@ -25,12 +25,12 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits of password guesses, besides those of [unlock.Guess]. Together they allow 720
-// wrong guesses per hour and video, however many networks guess: too few to find a
+// Limits of password guesses in addition to those of [unlock.Guess]. Together they allow 720
+// wrong guesses per hour and video, regardless of the number of networks: too few to find a
 // reasonable password.
 const (
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
-	// guessesPerCookie is how many of these one such browser gets.
+	// guessesPerCookie is the share of one such browser in this budget.
 	returningGuesses = 60
 	guessesPerCookie = 10
 )
@@ -41,8 +41,8 @@ func (s *Share) unlocked(c *fiber.Ctx, v *video.Video) bool {
 	return err == nil && g.Kind == video.Unlocked && g.Allows(v, s.o.Now())
 }
 
-// unlock checks the password. It remembers a right one in a cookie of this video, and
-// answers a wrong one with the form again.
+// unlock checks the password. If it is correct, unlock sets a cookie for this video. If it is
+// wrong, unlock sends the form again.
 func (s *Share) unlock(c *fiber.Ctx) error {
 	v, err := s.ofPath(c)
 	if err != nil {
@@ -59,18 +59,18 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
-	// Count the guess before checking the password: concurrent guesses must not all pass.
+	// Count the guess before the password is checked, so concurrent guesses cannot exceed the
+	// limit.
 	try, wait := s.guess(ctx, v.ID, s.o.ClientIP(c), s.returning(c, v))
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
-	// A guess of any other length cannot be a password, so it counts as wrong and needs no
-	// hash.
+	// A guess of any other length cannot be a password. It counts as wrong and is not hashed.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
-	// Refund a right guess, and a guess that could not be checked.
+	// Refund a correct guess, and a guess that could not be checked.
 	if right || err != nil {
 		s.o.Guard.Refund(ctx, try)
 	}
@@ -97,33 +97,33 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	return s.backToPage(c)
 }
 
-// returning identifies a browser that has unlocked v before, and returns "" for any
-// other. The cookie still works after a change of the password: otherwise an owner who
-// changes it because of guesses would lock out the viewers who are told the new one.
-// The cookie gives only a share of the budget, so somebody who once had the password
-// gets no more than that.
+// returning identifies a browser that has unlocked v before. It returns "" for any other
+// browser. The cookie remains valid after a change of the password. Otherwise, an owner who
+// changes the password because of guesses would lock out the viewers who know the new
+// password. The cookie grants only a share of the budget, so somebody who knows an old
+// password gets no more than that.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
 		return ""
 	}
-	// The time when the cookie was made is enough to tell browsers apart.
+	// The creation time of the cookie is enough to distinguish browsers.
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 
-// guess counts a guess from addr, or says how long the viewer has to wait. The guess is
-// taken from the first of these budgets that has room:
+// guess counts a guess from addr, or returns how long the viewer must wait. It takes the
+// guess from the first of these budgets that is not used up:
 //
 //	returning  if the browser has unlocked this video before
 //	reserve    if nobody in addr's neighbourhood has entered a wrong password within the hour
 //	shared
 //
-// A wrong guess stays counted in its budget, so the sum of the budgets is the overall
-// limit.
+// A wrong guess is not refunded, so the sum of the budgets is the overall limit.
 func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
 	rule := func(most int, name string) ratelimit.Rule { return unlock.HourlyRule(string(id), name, most) }
 	if returning != "" {
-		// Do not count this budget by address: a neighbour's guesses must not use it up.
+		// Do not count this budget by address: guesses from the same neighbourhood must not
+		// use it up.
 		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
 			return try, 0
 		}
@@ -137,7 +137,7 @@ func (s *Share) tooMany(c *fiber.Ctx, v *video.Video, wait time.Duration) error 
 	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text)) //nolint:forbidigo // the form again, not an error body
 }
 
-// crossSite reports whether the browser says that the form came from another site.
+// crossSite reports whether, according to the browser, another site sent the form.
 func (s *Share) crossSite(c *fiber.Ctx) bool {
 	return unlock.CrossSite(c.Request(), s.o.Addresses.Base)
 }

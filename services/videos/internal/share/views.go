@@ -11,27 +11,28 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts in a burst. It
-// counts one more every 12 seconds, so another 300 per hour. That is enough for a large
-// office behind one address. A caller can change its User-Agent to look like another
-// viewer, so without a limit one caller could add any number of views.
+// newViewers is how many new viewers of one network a replica counts in a burst. It counts
+// one more every 12 seconds, which is another 300 per hour. That is enough for a large office
+// with one IP address. A client can change its User-Agent to look like another viewer, so
+// without a limit one client could add any number of views.
 const newViewers = 300
 
-// view counts a play, which the page's player reports once it has lasted long enough.
-// A viewer counts once per day and video. Viewers are told apart by a keyed hash that
-// changes daily, so neither address nor browser is stored. Redis holds one sketch per
-// video and day and no key per viewer: many viewers of one video must not crowd out
-// the rate limits of others.
+// view counts a play, which the page's player reports after a minimum playback time. A viewer
+// counts once per day and video. A keyed hash that changes daily distinguishes viewers, so
+// neither IP address nor browser is stored. Redis has one sketch per video and day and no key
+// per viewer: many viewers of one video must not evict the rate limits of others.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
 	now, ip := s.o.Now(), s.o.ClientIP(c)
-	// Answer the same when nothing is counted, since the player has nothing to retry.
+	// Send the same response if nothing was counted, because a retry by the player would not
+	// help.
 	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
-		// The pseudonym changes at midnight. A minute more covers replicas whose clocks differ.
+		// The pseudonym changes at midnight. One more minute covers replicas with different
+		// clocks.
 		midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 		set := "views:" + now.UTC().Format(time.DateOnly) + ":" + string(v.ID)
 		grown, repeat := s.o.Guard.Count(c.UserContext(), set, viewer, midnight.Sub(now)+time.Minute)
@@ -45,10 +46,9 @@ func (s *Share) view(c *fiber.Ctx) error {
 	return nil
 }
 
-// views gathers counts in memory and stores them at intervals. Each write needs a
-// turn, and all replicas share the turns, so even a very popular video stays within
-// the write rate of one document. A process that is killed loses the counts it has not
-// stored.
+// views collects counts in memory and stores them at intervals. Each write needs a turn, and
+// all replicas share the turns, so even a very popular video does not exceed the write rate
+// of one document. A process that is killed loses the counts that it has not stored.
 type views struct {
 	store Views
 
@@ -76,8 +76,8 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 	var failed error
 	for id, n := range todo {
 		if turn(ctx, "views-turn:"+string(id), turnLife) {
-			// A write whose response is lost is repeated and counts twice. Exact counts are not
-			// worth a transaction each.
+			// If the response to a write is lost, the repeated write counts twice. Exact
+			// counts are not worth a transaction for each write.
 			err := w.store.AddViews(ctx, id, n)
 			if err == nil {
 				continue

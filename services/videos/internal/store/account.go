@@ -12,7 +12,7 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }
 
-// eraseSize is how many records one page removes; each takes a transaction.
+// eraseSize is how many records one page removes, each in its own transaction.
 const eraseSize = 20
 
 // EraseSome removes up to a page of an account's records and reports whether there are
@@ -21,7 +21,7 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 	return s.Records.Erase(ctx, account, eraseSize)
 }
 
-// Remains reports whether anything but the tombstone is left of an account.
+// Remains reports whether the store still has any record of an account except the tombstone.
 func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 	return s.Records.Remains(ctx, account)
 }

@@ -19,7 +19,7 @@ type document struct {
 	Description string   `firestore:"description"`
 	Tags        []string `firestore:"tags,omitempty"`
 	ExternalID  string   `firestore:"externalId,omitempty"`
-	// Terms are the keys by which a filtered list finds records; see termsOf.
+	// Terms are the keys by which a filtered list finds records. See termsOf.
 	Terms []string `firestore:"terms"`
 
 	Privacy      string    `firestore:"privacy"`
@@ -70,7 +70,7 @@ type document struct {
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
 
-	// Due is set while the pipeline has to come back to the video.
+	// Due is set while the pipeline must check the video again.
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
@@ -193,9 +193,10 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 // have at most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
-// termsOf lists the terms by which a filtered list may find v. The first letter keeps
-// the kinds of term apart. Firestore allows one membership test per query, so a list
-// asks for the rarest term of its filter and checks the rest on the records it gets.
+// termsOf returns the terms by which a filtered list may find v. The first letter
+// distinguishes the kinds of term. Firestore allows one membership test per query, so a list
+// queries for the rarest term of its filter and checks the other terms on the returned
+// records.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {
@@ -207,7 +208,7 @@ func termsOf(v *video.Video) []string {
 	return terms
 }
 
-// rarestTerm returns the term of f that most likely finds the fewest records.
+// rarestTerm returns the term of f that probably matches the fewest records.
 func rarestTerm(f video.Filter) string {
 	switch {
 	case f.Query.Rarest() != "":

@@ -32,15 +32,14 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
 		snaps, err := tx.GetAll(ref)
-		// The record is absent if its owner deleted it, or another replica erased it at the same
-		// time.
+		// The record is absent if its owner deleted it or another replica has just erased it.
 		if err != nil || snaps[0] == nil {
 			return err
 		}
 		v, err := firestoredb.Reader(toVideo)(snaps[0])
 		if err != nil {
-			// Erase it all the same. The erasure's other pages remove everything that salvaged
-			// does not find.
+			// Erase the record anyway. The other pages of the erasure remove everything that
+			// salvaged does not find.
 			v = salvaged(snaps[0], now)
 		}
 		tx.Delete(ref)
@@ -56,11 +55,11 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	})
 }
 
-// holdSlugs takes some of the slugs that an account's deleted videos left behind, and
-// makes them held slugs. A held slug no longer names the account, so [Store.Remains] does
-// not count it.
+// holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held
+// slug no longer names the account, so [Store.Remains] does not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
-	// The erasure repeats this until nothing is found, so it may be cut off after any commit.
+	// The erasure repeats this until no slug is found, so it may be interrupted after any
+	// commit.
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
 		return 0, err
@@ -73,19 +72,20 @@ func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, 
 	})
 }
 
-// shortenPurges makes some of an account's purge tasks end soon. They could run for
-// days otherwise.
+// shortenPurges makes some of an account's purge tasks end soon. Otherwise, they could run
+// for days.
 func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n int, err error) {
 	now := s.db.Now()
 	end := video.ErasedBy(now)
 	mine := s.purges.Of(account)
 	for what, q := range map[string]firestore.Query{
-		// A task with less time left keeps its end: extending it in each round would never end
-		// it. Shortened tasks are not found again, so the next call finds others.
+		// A task that ends sooner is not changed: a task that is extended in each round would
+		// never end. The query does not find shortened tasks again, so the next call finds
+		// other tasks.
 		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
-		// A task without a readable end would stay for ever. This query finds it once the
-		// readable ones before it have ended.
-		"list purges to mend": mine.Limit(limit),
+		// A task without a readable end would never be removed. This query finds it after the
+		// readable tasks before it have ended.
+		"list unreadable purges": mine.Limit(limit),
 	} {
 		snaps, err := s.db.Query(ctx, what, q)
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 }
 
 // salvaged reads the fields that an erasure needs from an unreadable record, as far as
-// it can.
+// possible.
 func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	return &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
@@ -121,8 +121,8 @@ func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	}
 }
 
-// salvagedPurge makes a task to replace one that cannot be read. The new task still
-// finds the video's objects, since the task's name is the video's ID.
+// salvagedPurge returns a task that replaces an unreadable one. The new task finds the
+// video's objects, because the task's name is the video's ID.
 func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.Purge {
 	return &video.Purge{
 		Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now),
@@ -130,15 +130,15 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field of a document that cannot be read as a whole. It returns zero
-// if the field has another type.
+// field reads one field of a document that cannot be decoded. It returns the zero value if
+// the field has another type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)
 	t, _ := v.(T)
 	return t
 }
 
-// salvagedTime returns the end of an upload address, or the latest possible end if the
+// salvagedTime returns the expiry of an upload URL, or the latest possible expiry if the
 // field cannot be read.
 func salvagedTime(snap firestoredb.Snap, path string, now time.Time) time.Time {
 	if at := field[time.Time](snap, path); !at.IsZero() {

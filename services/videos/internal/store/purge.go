@@ -35,14 +35,14 @@ func toPurge(snap firestoredb.Snap, d *purgeDocument) *video.Purge {
 	}
 }
 
-// DuePurges lists the tasks that are due; see [record.Kept.Due].
+// DuePurges lists the tasks that are due. See [record.Kept.Due].
 func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
 	return s.purges.Due(ctx, dueAtOnce)
 }
 
-// PutOffPurge sets when a task is due again, unless it was changed or ended since it
-// was read: a replica that was suspended must not bring back a task that names an
-// account erased meanwhile.
+// PutOffPurge sets when a task is due again, unless the task was changed or has ended since
+// it was read. Otherwise, a replica that was suspended could restore a task that names an
+// account erased in the meantime.
 func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 	optional := func(path string, v any, there bool) firestore.Update {
 		if !there {
@@ -57,13 +57,13 @@ func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 		firestore.Update{Path: "until", Value: p.Until}, firestore.Update{Path: "late", Value: p.Late})
 }
 
-// Deleted reports whether id is a deleted video. It can tell as long as somebody may
+// Deleted reports whether id is a deleted video. The result is reliable while somebody may
 // still write to the video's objects.
 func (s *Store) Deleted(ctx context.Context, id video.ID) (bool, error) {
 	return s.db.Exists(ctx, "look up purge", s.purges.Ref(string(id)))
 }
 
-// Purged removes a task that is done for good.
+// Purged removes a completed task.
 func (s *Store) Purged(ctx context.Context, id video.ID) error {
 	return s.db.DeleteAll(ctx, "end purge", s.purges.Ref(string(id)))
 }

@@ -1,14 +1,14 @@
 // Package store keeps videos in Firestore.
 //
-// One document holds a video with everything a player's request needs, so that a
-// playlist costs one read. A second collection maps slugs to videos; a slug stays taken
-// after its video is gone, so that an old address never shows somebody else's video. A
-// third keeps external ids unique within an account. Deleting a video creates a purge
-// task in the same transaction; the task lives until storage holds nothing of the
-// video. The operator's decisions about accounts are in a collection of their own.
+// One document has a video with everything that a player's request needs, so a playlist costs
+// one read. A second collection maps slugs to videos. A slug remains reserved after its video
+// was deleted, so an old URL never shows somebody else's video. A third collection keeps
+// external ids unique within an account. Deleting a video creates a purge task in the same
+// transaction. The task remains until storage has no object of the video. The operator's
+// decisions about accounts are in a separate collection.
 //
 // Every change of a video is one transaction, and each method that changes a video takes
-// the request's context. The package decides nothing: its callers pass in the decisions.
+// the request's context. The package makes no decisions: its callers pass them in.
 package store
 
 import (
@@ -44,12 +44,12 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
-	// Records covers all of an account's records in this service.
+	// Records covers all records of an account in this service.
 	Records *record.Set
 }
 
-// New makes a store. shown renders a video as the API shows it, without addresses that
-// give access.
+// New returns a store. shown returns the wire format of a video without the URLs that give
+// access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
 	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
 	s.videos = record.Keep(db, record.Kind[video.Video]{
@@ -68,8 +68,8 @@ func New(db *record.DB, shown func(*video.Video) any) *Store {
 		Doc: fromPurge, From: firestoredb.Reader(toPurge), Absent: video.NotFound, Erase: s.shortenPurges,
 	})
 	s.Records = db.Set(s.videos,
-		// Deleting a video also deletes its external id. Only records that could not be read
-		// leave theirs behind.
+		// Deleting a video also deletes its external id. An external id remains only if the
+		// record of its video could not be read.
 		record.Traces{DB: db, Collection: externalIDs},
 		record.Traces{DB: db, Collection: slugs, Erase: s.holdSlugs}, s.purges)
 	return s
@@ -91,7 +91,7 @@ func (s *Store) beside(tx *record.Tx, before, after *video.Video) {
 	case before == nil:
 		tx.Create(s.slug(after.Slug), slugDocument{VideoID: string(after.ID), AccountID: after.AccountID})
 	case after == nil:
-		// The slug's document stays: the address must never lead to another video.
+		// Keep the slug's document: the slug must never refer to another video.
 		p := video.PurgeOf(before, false, s.db.Now())
 		tx.Set(s.purges.Ref(string(p.Video)), fromPurge(&p))
 	}
@@ -104,10 +104,10 @@ func externalIDOf(v *video.Video) string {
 	return v.ExternalID
 }
 
-// Create stores a new video with its slug and external id, all or nothing. Creating the
-// same video again succeeds and returns the stored one, so a repeated request finds
-// what its first attempt made. A video takes no storage before its file arrives; Update
-// then checks the room.
+// Create stores a new video with its slug and external id in one transaction. Creating the
+// same video again succeeds and returns the stored video, so clients can safely retry a
+// create. A video takes no storage before its file arrives. Update then checks the account's
+// limit.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
 	stored, err := s.videos.Create(ctx, v, int64(limits.Videos))
@@ -132,7 +132,7 @@ func (s *Store) Get(ctx context.Context, id video.ID) (*video.Video, error) {
 	return s.videos.Get(ctx, "", string(id))
 }
 
-// BySlug reads the video of a share address.
+// BySlug reads the video with the slug of a share URL.
 func (s *Store) BySlug(ctx context.Context, slug video.Slug) (*video.Video, error) {
 	return s.led(ctx, s.slug(slug))
 }
@@ -149,16 +149,15 @@ func (s *Store) led(ctx context.Context, ref firestoredb.Ref) (*video.Video, err
 	return s.Get(ctx, video.ID(d.VideoID))
 }
 
-// summary lists the fields that a list reads. Those that only a single video's page or
-// player needs are left out.
+// summary lists the fields that a list reads. It leaves out fields that only the page or the
+// player of a single video needs.
 var summary = []firestore.FieldPath{
 	{"accountId"}, {"title"}, {"slug"}, {"status"}, {"privacy"}, {"createdAt"}, {"expiresAt"}, {"progress"}, {"tags"}, {"externalId"},
 	{"mediaVersion"}, {"media", "duration"},
 }
 
-// listReads bounds the records that one page of a filtered list reads. A page that
-// reaches this bound has fewer videos than the caller asked for, but there is a next
-// page.
+// listReads bounds the records that one page of a filtered list reads. A page that reaches
+// this bound has fewer videos than requested, but it has a next page.
 const listReads = 1000
 
 // List returns an account's videos, newest first, as summaries.
@@ -190,10 +189,11 @@ func (s *Store) List(
 		if after != nil {
 			page = q.StartAfter(after.Created, string(after.ID))
 		}
-		// Read one more than wanted, to see whether there is a next page.
+		// Read one more record than requested, to find out whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
-			// A filter may drop most of the records. Small pages would cost many round trips.
+			// A filter may drop most of the records, so small reads would cost many round
+			// trips.
 			n = max(n, 50)
 		}
 		got, err := s.videos.Find(ctx, page.Limit(n))
@@ -217,7 +217,7 @@ func (s *Store) List(
 	return found, after, nil
 }
 
-// Usage counts what an account has.
+// Usage returns how many videos and how much storage an account uses.
 func (s *Store) Usage(ctx context.Context, account string) (u video.Usage, err error) {
 	err = s.db.Do(ctx, "count videos", func(ctx context.Context) error {
 		u, err = s.usage(ctx, account)
@@ -232,8 +232,8 @@ func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) 
 	return video.Usage{Videos: int(firestoredb.Number(found, "n")), StoredBytes: firestoredb.Number(found, "bytes")}, err
 }
 
-// Reserved sums up how much more an account's sessions may take. It reads only videos
-// that have a session.
+// Reserved returns the sum of the storage that an account's open sessions may still take. It
+// reads only videos that have a session.
 func (s *Store) Reserved(ctx context.Context, account string) (n int64, err error) {
 	q := s.videos.Of(account).Where("reserved", ">", 0)
 	err = s.db.Do(ctx, "sum up sessions", func(ctx context.Context) error {
@@ -244,16 +244,16 @@ func (s *Store) Reserved(ctx context.Context, account string) (n int64, err erro
 	return n, err
 }
 
-// Update changes a video in a transaction. fn decides on the current video and may run
-// several times. Its error ends the update and is returned, except for
-// [video.ErrUnchanged], which is a success without a write.
+// Update changes a video in a transaction. fn gets the current video and may run several
+// times. If fn returns an error, Update makes no change and returns that error. The exception
+// is [video.ErrUnchanged]: Update then succeeds without a write.
 func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (v *video.Video, err error) {
 	err = s.db.Tx(ctx, "update video", func(tx *record.Tx) error {
 		in := s.videos.In(tx)
 		if v, err = in.Get("", string(id)); err != nil {
 			return err
 		}
-		// This comes before fn, which relies on the room found here.
+		// Look up the limit before calling fn, which relies on it.
 		if err := s.storage(tx, v); err != nil {
 			return err
 		}
@@ -264,8 +264,8 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 			}
 			return err
 		}
-		// Only a file takes more storage. Other changes must not conflict over the account's
-		// ledger.
+		// Only a new file takes more storage. Other changes must not contend for the
+		// account's ledger.
 		if v.Bytes() > before.Bytes() {
 			if err := tx.Grow(); err != nil {
 				return err
@@ -282,31 +282,32 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return v, nil
 }
 
-// storage finds out how much more the account may store, if the video awaits its file.
-// Accounts without a limit cost no read.
+// storage sets how much more the account may store if the video awaits its file. Accounts
+// without a limit cost no read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
 		return nil
 	}
-	// Watch before summing up: if another file is added after the sum, this transaction starts
-	// again.
+	// Watch the ledger before summing up: if another file is added after the sum, this
+	// transaction starts again.
 	if err := tx.Watch(quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}); err != nil {
 		return err
 	}
 	u, err := s.usage(tx.Context(), v.AccountID)
-	// The new file replaces what the video holds now, so add that back. An account that would
-	// still be over its limit has no room.
+	// The new file replaces the current file of the video, so add the size of that file. An
+	// account that would still exceed its limit may store nothing more.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return err
 }
 
-// Delete removes a video and leaves a task to remove its objects from storage. fn
-// decides on the current video. Once Delete has returned, nobody can find the video.
+// Delete removes a video and creates a task that removes its objects from storage. fn gets
+// the current video and may reject the deletion. After Delete has returned, nobody can find
+// the video.
 func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) error) error {
 	return s.videos.Delete(ctx, "", string(id), fn)
 }
 
-// SweepTags removes tags that no video carries any more from the account's list.
+// SweepTags removes tags that no video has any more from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
@@ -316,14 +317,14 @@ func (s *Store) SweepTags(ctx context.Context) error {
 	})
 }
 
-// AddViews counts views. It ignores a video that was deleted meanwhile.
+// AddViews adds to the view counts of videos. It ignores deleted videos.
 func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	views := []firestore.Update{{Path: "views", Value: firestore.Increment(n)}}
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
-// Known returns the videos among ids, with what the janitor needs to judge their
-// objects. unreadable has the ids whose record exists but cannot be read.
+// Known returns the videos with one of ids, with the fields that the janitor needs to judge
+// their objects. unreadable has the ids with a record that exists but cannot be read.
 func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -347,21 +348,22 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 // dueAtOnce bounds how many records one sweep reads.
 const dueAtOnce = 2400
 
-// sweepFields are the fields by which a sweep picks a video's next step. Decisions are
-// made on the whole record, in a transaction.
+// sweepFields are the fields by which a sweep chooses a video's next step. The step itself
+// decides on the whole record in a transaction.
 var sweepFields = []firestore.FieldPath{
 	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"},
 	{"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
 	{"still"}, {"createdAt"}, {"updatedAt"}, {"readyAt"}, {"publishedAt"}, {"due"},
 }
 
-// Due lists the videos that are due; see [record.Kept.Due].
+// Due lists the videos that are due. See [record.Kept.Due].
 func (s *Store) Due(ctx context.Context) ([]*video.Video, error) {
 	return s.videos.Due(ctx, dueAtOnce, sweepFields...)
 }
 
-// Waits looks for what waits: videos for the pipeline's next step, videos for their file, and
-// the objects of deleted videos for their removal.
+// Waits returns the depth of three backlogs: videos that wait for the pipeline's next step,
+// videos that wait for their file, and deleted videos with objects that have yet to be
+// removed.
 func (s *Store) Waits() []waiting.Look {
 	due := func(collection string) func() []firestore.Query {
 		return func() []firestore.Query {
@@ -377,15 +379,15 @@ func (s *Store) Waits() []waiting.Look {
 	}
 }
 
-// PutOff sets when v is due again, unless somebody has changed it since it was read.
+// PutOff sets when v is due again, unless v was changed after it was read.
 func (s *Store) PutOff(ctx context.Context, v *video.Video) error {
 	return s.videos.PutOff(ctx, string(v.ID), v.DueAt, v.Stored)
 }
 
 func (s *Store) slug(slug video.Slug) firestoredb.Ref { return s.db.Ref(slugs, string(slug)) }
 
-// externalID names the document by a hash: callers choose the id, and a document's
-// name cannot hold every external id.
+// externalID names the document by a hash, because callers choose the external id and not
+// every external id is a valid document name.
 func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 	sum := sha256.Sum256([]byte(account + "\x00" + id))
 	return s.db.Collection(externalIDs).Doc(base64.RawURLEncoding.EncodeToString(sum[:]))
@@ -394,12 +396,12 @@ func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 type slugDocument struct {
 	VideoID   string `firestore:"videoId"`
 	AccountID string `firestore:"accountId,omitempty"`
-	// HeldUntil is set when the account is erased. Firestore then removes the document at that
-	// time, and the slug is free.
+	// HeldUntil is set when the account is erased. Firestore removes the document at that
+	// time, and then the slug is available again.
 	HeldUntil time.Time `firestore:"heldUntil,omitzero"`
 }
 
-// slugHold is how long the slugs of an erased account stay taken.
+// slugHold is how long the slugs of an erased account remain reserved.
 const slugHold = 30 * 24 * time.Hour
 
 func heldSlug(now time.Time) slugDocument { return slugDocument{HeldUntil: now.Add(slugHold)} }

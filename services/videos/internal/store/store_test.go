@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// world is a store over a real Firestore server, with a clock that tests move.
+// world is a store with a real Firestore server and a clock that tests can set.
 type world struct {
 	*store.Store
 	t *testing.T
@@ -74,15 +74,15 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	b.now = b.now.Add(5 * time.Second)
 	b.Firestore.ResetStats()
 	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
-		t.Fatalf("%d due, %v", len(due), err)
+		t.Fatalf("Due returned %d videos and error %v, want none", len(due), err)
 	}
 	if r := b.Firestore.Stats().Reads; r > 8 {
-		t.Errorf("%d reads while 400 wait and none is due", r)
+		t.Errorf("got %d reads while 400 videos wait and none is due, want at most 8", r)
 	}
 	b.now = b.now.Add(6 * time.Second)
 	due, err := b.Due(t.Context())
 	if err != nil || len(due) != 400 {
-		t.Fatalf("%d due, %v; want 400", len(due), err)
+		t.Fatalf("Due returned %d videos and error %v, want 400 videos", len(due), err)
 	}
 	b.Firestore.ResetStats()
 	for _, v := range due {
@@ -92,15 +92,16 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 		}
 	}
 	if s := b.Firestore.Stats(); s.Reads > 0 || s.Writes != 400 {
-		t.Errorf("%d reads and %d writes to put 400 off", s.Reads, s.Writes)
+		t.Errorf("PutOff of 400 videos took %d reads and %d writes, want 0 reads and 400 writes", s.Reads, s.Writes)
 	}
 	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
-		t.Errorf("%d are due again at once, %v", len(due), err)
+		t.Errorf("Due after PutOff returned %d videos and error %v, want none", len(due), err)
 	}
 }
 
-// Earlier, every sweep read all videos that waited for their upload, every ten seconds.
-// Now a sweep reads such a video when its wait has doubled, and later once an hour.
+// Older releases read all videos that waited for their upload in every sweep, every ten
+// seconds. Now a sweep reads such a video when its waiting time has doubled, and later once
+// an hour.
 func TestWaitingVideosCostLittle(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -113,9 +114,9 @@ func TestWaitingVideosCostLittle(t *testing.T) {
 		v.Schedule(plan, v.DueAt)
 	}
 	const before = 24 * 60 * 6
-	t.Logf("a waiting video is read %d times in its first day, before %d times: %.2f %%", looks, before, float64(looks)/before*100)
+	t.Logf("a waiting video is read %d times in its first day, in older releases %d times: %.2f %%", looks, before, float64(looks)/before*100)
 	if looks*100 > before {
-		t.Errorf("%d looks a day are more than 1 %% of %d", looks, before)
+		t.Errorf("a waiting video is read %d times a day, want at most 1 %% of %d", looks, before)
 	}
 }
 
@@ -123,16 +124,16 @@ func TestAPoisonedRecordIsSetAside(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	good, bad := b.make(1, nil), b.make(2, nil)
-	if _, err := b.client.Collection("videos").Doc(string(bad.ID)).Update(t.Context(), []firestore.Update{{Path: "media", Value: "no map"}, {Path: "status", Value: 7}}); err != nil {
+	if _, err := b.client.Collection("videos").Doc(string(bad.ID)).Update(t.Context(), []firestore.Update{{Path: "media", Value: "not a map"}, {Path: "status", Value: 7}}); err != nil {
 		t.Fatal(err)
 	}
 	b.now = b.now.Add(time.Minute)
 	due, err := b.Due(t.Context())
 	if err == nil || len(due) != 1 || due[0].ID != good.ID {
-		t.Fatalf("%d due, %v; want the good one and an error for the other", len(due), err)
+		t.Fatalf("Due returned %d videos and error %v, want only the readable video and an error for the other one", len(due), err)
 	}
 	if due, err = b.Due(t.Context()); err != nil || len(due) != 1 {
-		t.Errorf("the bad one is in the way again: %d due, %v", len(due), err)
+		t.Errorf("the second Due returned %d videos and error %v, want only the readable video", len(due), err)
 	}
 }
 
@@ -152,17 +153,17 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := names(); !slices.Equal(got, []string{"autumn", "sale", "Spring"}) {
-		t.Errorf("tags %v", got)
+		t.Errorf("got tags %v, want autumn, sale and Spring", got)
 	}
 	if err := b.Delete(t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.now = b.now.Add(24 * time.Hour) // a tag that no video has any more is removed within a day
+	b.now = b.now.Add(24 * time.Hour) // a tag that no video has any more must be removed within a day
 	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); !slices.Equal(got, []string{"sale"}) {
-		t.Errorf("tags %v, want only that of the video that is left", got)
+		t.Errorf("got tags %v, want only sale", got)
 	}
 }
 
@@ -184,7 +185,7 @@ func TestPutOffUndoesNothingNewer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := b.Get(t.Context(), v.ID); err != nil || !got.DueAt.Equal(soon) {
-		t.Errorf("due at %v, %v; want %v", got.DueAt, err, soon)
+		t.Errorf("the video is due at %v (error %v), want %v", got.DueAt, err, soon)
 	}
 }
 
@@ -196,7 +197,7 @@ func TestAReplicaThatSleptBringsNoPurgeBack(t *testing.T) {
 	}
 	asleep, err := b.DuePurges(t.Context())
 	if err != nil || len(asleep) != 2 {
-		t.Fatalf("due %v, %v", asleep, err)
+		t.Fatalf("DuePurges returned %v and error %v, want two tasks", asleep, err)
 	}
 	ended, buried := asleep[0], asleep[1]
 	if err := b.Purged(t.Context(), ended.Video); err != nil {
@@ -213,7 +214,7 @@ func TestAReplicaThatSleptBringsNoPurgeBack(t *testing.T) {
 	}
 	snaps, err := b.client.Collection("videoPurges").Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 1 || snaps[0].Ref.ID != string(buried.Video) || snaps[0].Data()["accountId"] != nil {
-		t.Errorf("left: %d tasks, %v; want the tombstone, which names no account", len(snaps), err)
+		t.Errorf("the store has %d tasks (error %v), want only the tombstone, without an account", len(snaps), err)
 	}
 }
 
@@ -223,20 +224,20 @@ func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
 	v := b.make(1, func(v *video.Video) { v.ExternalID = "x" })
 	again := *v
 	if got, err := b.Create(t.Context(), &again, identity.Quotas{Videos: 1}); err != nil || got.ID != v.ID {
-		t.Errorf("the same again: %v", err)
+		t.Errorf("Create of the same video again returned %v, want the stored video", err)
 	}
 	other := *v
 	other.ID, other.ExternalID = "vid_2", "y"
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); !errors.Is(err, video.ErrSlugTaken) {
-		t.Errorf("another with the same slug: %v", err)
+		t.Errorf("Create of another video with the same slug returned %v, want %v", err, video.ErrSlugTaken)
 	}
 	other.Slug, other.ExternalID = "free", "x"
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); apierr.CodeOf(err) != apierr.ExternalIDTaken {
-		t.Errorf("another with the same external id: %v", err)
+		t.Errorf("Create of another video with the same external id returned %v, want %s", err, apierr.ExternalIDTaken)
 	}
 	other.ExternalID = ""
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{Videos: 1}); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("one more than allowed: %v", err)
+		t.Errorf("Create of a video above the quota returned %v, want %s", err, apierr.QuotaExceeded)
 	}
 }
 
@@ -280,14 +281,14 @@ func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
 				after = next
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("%q, privacy %q: %d videos, want %d", q, privacy, len(got), len(want))
+				t.Errorf("search for %q with privacy %q found %d videos, want %d", q, privacy, len(got), len(want))
 			}
 		}
 	}
 }
 
-// TestEveryWriteHasItsEvent calls every method of the store that writes. A new method
-// has to be added here with its event.
+// TestEveryWriteHasItsEvent calls every method of the store that writes. Add each new method
+// with its event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -297,26 +298,26 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 		t.Helper()
 		all := eventstest.Types(t, b.client)
 		if err != nil || !slices.Equal(all[seen:], want) {
-			t.Errorf("%s writes %v, want %v; %v", what, all[seen:], want, err)
+			t.Errorf("%s wrote the events %v, want %v (error %v)", what, all[seen:], want, err)
 		}
 		seen = len(all)
 	}
 	v := b.make(1, nil)
 	tells("Create", nil, "video.created")
 	_, err := b.Create(ctx, v, identity.Quotas{})
-	tells("Create once more", err)
+	tells("Create of the same video", err)
 	update := func(fn func(*video.Video)) error {
 		_, err := b.Update(ctx, v.ID, func(v *video.Video) error { fn(v); return nil })
 		return err
 	}
 	tells("Update of the title", update(func(v *video.Video) { v.Title, v.UpdatedAt = "New", b.now.Add(time.Second) }), "video.updated")
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("the revision is %d after %d and an event, %v", got.Rev, v.Rev, err)
+		t.Errorf("after a change with an event the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	tells("Update of the schedule", update(func(v *video.Video) { v.DueAt = b.now.Add(time.Hour) }))
 	tells("Update of progress", update(func(v *video.Video) { v.Progress = 5 }))
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("the revision is %d after %d, one event, and changes without, %v", got.Rev, v.Rev, err)
+		t.Errorf("after one event and changes without events the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	for _, status := range []video.Status{video.Processing, video.Failed, video.Ready} {
 		tells("Update of the status", update(func(v *video.Video) { v.Status, v.UpdatedAt = status, v.UpdatedAt.Add(time.Second) }), "video."+string(status))
@@ -328,16 +329,16 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	tells("Delete", b.Delete(ctx, v.ID, func(*video.Video) error { return nil }), "video.deleted")
 	gone := b.make(2, nil)
 	tells("Create", nil, "video.created")
-	tells("Erase, of which nobody is left to be told", b.Erase(ctx, gone.ID))
+	tells("Erase, which writes no event", b.Erase(ctx, gone.ID))
 
-	// Each method is above, or changes nothing that the API shows.
+	// Every method is called above or changes nothing that the API shows.
 	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
 		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted Waits " + // reads
 		"SweepTags PutOffPurge Purged EraseSome") // housekeeping
 	of := reflect.TypeOf(b.Store)
 	for m := range of.NumMethod() {
 		if name := of.Method(m).Name; !slices.Contains(known, name) {
-			t.Errorf("%s: say here which event it writes", name)
+			t.Errorf("method %s is missing from this test; add it with the event that it writes", name)
 		}
 	}
 }
@@ -354,11 +355,11 @@ func TestWaitsTellsWhatVideosWaitFor(t *testing.T) {
 				got += " for " + b.now.Sub(d.Oldest).String()
 			}
 			if err != nil || got != depths[l.For] {
-				t.Errorf("%s: for %s wait %s, %v; want %s", when, l.For, got, err, depths[l.For])
+				t.Errorf("%s: the backlog of %s is %s (error %v), want %s", when, l.For, got, err, depths[l.For])
 			}
 		}
 	}
-	want("no video", map[string]string{"sweep": "0", "removal": "0", "upload": "0"})
+	want("no videos", map[string]string{"sweep": "0", "removal": "0", "upload": "0"})
 	for n := range 3 {
 		b.make(n, nil)
 	}
@@ -366,6 +367,6 @@ func TestWaitsTellsWhatVideosWaitFor(t *testing.T) {
 	if err := b.Delete(t.Context(), gone.ID, func(*video.Video) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.now = b.now.Add(time.Minute) // new videos are due after ten seconds
-	want("three wait for their file", map[string]string{"sweep": "3 for 50s", "removal": "1 for 1m0s", "upload": "3"})
+	b.now = b.now.Add(time.Minute) // a new video is due ten seconds after its creation
+	want("three videos without a file", map[string]string{"sweep": "3 for 50s", "removal": "1 for 1m0s", "upload": "3"})
 }

@@ -31,19 +31,19 @@ func (b *world) remove(v *video.Video) {
 func TestDuePurgesSetsAsideWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	for i := range 20 { // every bucket has some
+	for i := range 20 { // every bucket of due times has unreadable tasks
 		b.remove(b.make(i, nil))
 	}
 	b.spoil("videoPurges", "vid_3", "jobIds")
 	if due, err := b.DuePurges(t.Context()); err == nil || len(due) != 19 {
-		t.Errorf("%d are due, %v; want 19 and an error that tells of the others", len(due), err)
+		t.Errorf("DuePurges returned %d tasks and error %v, want 19 and an error for the unreadable tasks", len(due), err)
 	}
 	if due, err := b.DuePurges(t.Context()); err != nil || len(due) != 19 {
-		t.Errorf("what cannot be read is in the way again: %d are due, %v", len(due), err)
+		t.Errorf("the second DuePurges returned %d tasks and error %v, want 19 and no error", len(due), err)
 	}
 	b.now = b.now.Add(2 * time.Hour)
 	if _, err := b.DuePurges(t.Context()); err == nil {
-		t.Error("what cannot be read is never looked at again")
+		t.Error("a later DuePurges returned no error, want an error for the unreadable tasks")
 	}
 }
 
@@ -54,11 +54,11 @@ func TestKnownTellsTheUnreadableFromTheGone(t *testing.T) {
 	b.spoil("videos", string(bad.ID), "title")
 	known, unreadable, err := b.Known(t.Context(), []video.ID{good.ID, bad.ID, "vid_gone"})
 	if err != nil || len(known) != 1 || known[good.ID] == nil || len(unreadable) != 1 || unreadable[bad.ID] == nil {
-		t.Errorf("known %v, unreadable %v, %v", known, unreadable, err)
+		t.Errorf("Known returned %v and unreadable %v (error %v), want one readable and one unreadable video", known, unreadable, err)
 	}
 }
 
-// erase calls EraseSome until there is no more to do, and reports how often.
+// erase calls EraseSome until no record is left, and returns the number of calls.
 func (b *world) erase() int {
 	b.t.Helper()
 	for n := 1; n < 100; n++ {
@@ -70,7 +70,7 @@ func (b *world) erase() int {
 			return n
 		}
 	}
-	b.t.Fatal("an erasure does not come to an end")
+	b.t.Fatal("EraseSome still reports more records after 99 calls, want fewer calls")
 	return 0
 }
 
@@ -94,21 +94,21 @@ func TestEraseSomeRemovesWhatCannotBeRead(t *testing.T) {
 	b.now = b.now.Add(20 * time.Minute)
 	due, err := b.DuePurges(t.Context())
 	if err != nil || len(due) != 6 {
-		t.Fatalf("%d purges are due, %v; want one of each video", len(due), err)
+		t.Fatalf("DuePurges returned %d tasks and error %v, want one for each of the six videos", len(due), err)
 	}
 	for _, p := range due {
 		if p.Until.After(b.now) {
-			t.Errorf("the objects of %s are looked for until %v, which is %v from now", p.Video, p.Until, p.Until.Sub(b.now))
+			t.Errorf("the purge of video %s ends at %v, in %v; want it to end now", p.Video, p.Until, p.Until.Sub(b.now))
 		}
 		if p.Video == "vid_2" && len(p.JobIDs) != 1 {
-			t.Errorf("jobs of %s: %v", p.Video, p.JobIDs)
+			t.Errorf("the purge of video %s has the jobs %v, want one job", p.Video, p.JobIDs)
 		}
 		if err := b.Purged(t.Context(), p.Video); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if remains, err := b.Remains(t.Context(), "acc_a"); err != nil || remains {
-		t.Errorf("remains %v, %v", remains, err)
+		t.Errorf("Remains returned %v and error %v, want false", remains, err)
 	}
 }
 
@@ -120,12 +120,12 @@ func TestEraseSomeShortensAllOlderPurges(t *testing.T) {
 		b.remove(b.make(i, nil))
 	}
 	if n := b.erase(); n > older/20+2 {
-		t.Errorf("%d rounds for %d tasks", n, older)
+		t.Errorf("the erasure of %d tasks took %d calls, want at most %d", older, n, older/20+2)
 	}
 	b.now = b.now.Add(15*time.Minute + time.Second)
 	due, err := b.DuePurges(t.Context())
 	if err != nil || len(due) != older {
-		t.Fatalf("%d are due, %v", len(due), err)
+		t.Fatalf("DuePurges returned %d tasks and error %v, want %d", len(due), err, older)
 	}
 	late := 0
 	for _, p := range due {
@@ -134,6 +134,6 @@ func TestEraseSomeShortensAllOlderPurges(t *testing.T) {
 		}
 	}
 	if late > 0 {
-		t.Errorf("%d of %d tasks last longer than a quarter of an hour", late, older)
+		t.Errorf("%d of %d tasks end more than 15 minutes from now, want none", late, older)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// Rule is a caller's rule on who may watch. A nil field was not given.
+// Rule is an access rule as a caller sent it. A nil field was absent.
 type Rule struct {
 	Privacy       *string
 	Password      *string
@@ -25,25 +25,25 @@ type Rule struct {
 // Access is a validated rule.
 type Access struct {
 	Privacy      Privacy
-	Password     string    // only with Password; it is hashed and never stored; "" keeps the present one
+	Password     string    // only with Password; only its hash is stored; "" keeps the current password
 	ExpiresAt    time.Time // only with Expiring
 	NoDownload   bool
 	EmbedOrigins []string
 }
 
-// MaxEmbedOrigins bounds the sites that may frame a video.
+// MaxEmbedOrigins bounds the sites that may embed a video in a frame.
 const MaxEmbedOrigins = 20
 
-// Check validates a rule and reports everything wrong with it at once. A
-// password or an expiry that the privacy would ignore is refused: the caller
-// would believe the video is protected when it is not.
+// Check validates a rule and reports all errors at once. It rejects a password or an expiry
+// that the privacy would ignore. Otherwise, the caller would believe the video is protected
+// when it is not.
 //
-// If present is not nil, its owner can send back the rule that the API showed: a
-// password may be left out if the video has one, and the present expiry may be kept
-// even if it has passed.
+// If present is not nil, its owner can send back the rule that the API returned: the password
+// may be absent if the video has one, and the current expiry is valid even if it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
-	// The whole rule is replaced, so absent fields take their defaults and not the present values.
+	// The whole rule is replaced, so absent fields get their defaults and not the current
+	// values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
 	// If the privacy is unknown, fields that depend on it cannot be checked.
 	known := true
@@ -119,9 +119,9 @@ func embedOrigins(given []string) (origins []string, bad []apierr.Detail) {
 
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-// parseOrigin accepts exactly what a browser calls an origin, in lower case. The text
-// becomes part of a Content-Security-Policy, where a space or a semicolon would start
-// another directive.
+// parseOrigin accepts only an origin as browsers define it, in lower case. The text becomes
+// part of a Content-Security-Policy, where a space or a semicolon would start another source
+// or directive.
 func parseOrigin(text string) (string, bool) {
 	if len(text) > 300 {
 		return "", false
@@ -149,17 +149,17 @@ func parseOrigin(text string) (string, bool) {
 	}
 }
 
-// AccessRestored reports whether the rule on who may watch is older than a restore at the given
-// time. The owner may have changed the rule in the time that the restore has undone. restoredAt is
-// zero if there was no restore.
+// AccessRestored reports whether the access rule is older than a restore at restoredAt. The
+// restore may have undone a later change of the rule by the owner. restoredAt is zero if
+// there was no restore.
 func (v *Video) AccessRestored(restoredAt time.Time) bool {
 	return v.CreatedAt.Before(restoredAt) && v.AccessSetAt.Before(restoredAt)
 }
 
-// SetAccess replaces the whole rule and increments [Video.Access], which ends every
-// permission given out under the old rule. hash is the new password's; "" keeps the
-// present one. If the rule changes nothing, SetAccess leaves the video alone and
-// reports false.
+// SetAccess replaces the whole rule and increments [Video.Access], which revokes every
+// permission granted under the old rule. hash is the hash of the new password. "" keeps the
+// current password. If the rule changes nothing, SetAccess does not change the video and
+// returns false.
 func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
 	if a.Privacy != Password {
 		hash = ""

@@ -5,42 +5,42 @@ import (
 	"strings"
 )
 
-// Addresses makes a video's addresses on the web. Base is the base address of the
-// product, without a trailing slash.
+// Addresses builds the public URLs of videos. Base is the base URL of the product, without a
+// trailing slash.
 type Addresses struct{ Base string }
 
-// Page returns the share address.
+// Page returns the share URL.
 func (a Addresses) Page(s Slug) string { return a.Base + "/v/" + string(s) }
 
-// Embed returns the address of the page for frames.
+// Embed returns the URL of the page for frames.
 func (a Addresses) Embed(s Slug) string { return a.Base + "/embed/" + string(s) }
 
-// Thumbnail returns the address of the picture for link previews.
+// Thumbnail returns the URL of the picture for link previews.
 func (a Addresses) Thumbnail(s Slug) string { return a.Page(s) + "/thumbnail.jpg" }
 
-// File returns the address of the video as an MP4, for link previews that play files.
+// File returns the URL of the video as an MP4, for link previews that play files.
 func (a Addresses) File(s Slug) string { return a.Page(s) + "/video.mp4" }
 
-// OEmbed returns the address of the oEmbed description of a share page.
+// OEmbed returns the URL of the oEmbed description of a share page.
 func (a Addresses) OEmbed(s Slug) string {
 	return a.Base + "/oembed?format=json&url=" + url.QueryEscape(a.Page(s))
 }
 
-// Playback returns the address of the folder that a token opens. The token is in the
-// path because relative addresses in playlists keep the path but lose the query.
+// Playback returns the base URL of the playlists and media to which a token gives access. The
+// token is in the path because relative URLs in playlists keep the path but lose the query.
 func (a Addresses) Playback(s Slug, token string) string { return a.Page(s) + "/hls/" + token + "/" }
 
-// Playlist returns the address of the HLS master playlist.
+// Playlist returns the URL of the HLS master playlist.
 func (a Addresses) Playlist(s Slug, token string) string {
 	return a.Playback(s, token) + "master.m3u8"
 }
 
-// Download returns the address of the file for the owner, under an owner's token.
+// Download returns the URL of the download file for the owner. It needs an owner's token.
 func (a Addresses) Download(s Slug, token string) string {
 	return a.Playback(s, token) + "download.mp4"
 }
 
-// Slug parses one of our share or embed addresses and returns its slug.
+// Slug parses one of our share or embed URLs and returns its slug.
 func (a Addresses) Slug(address string) (Slug, bool) {
 	u, err := url.Parse(address)
 	base, _ := url.Parse(a.Base)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/language/display"
 )
 
-// Name returns the track's name in a player's menu: the language's own name for itself,
-// or the tag if it has none.
+// Name returns the track's name in a player's menu: the name of the language in that
+// language, or the tag if there is no such name.
 func (c Caption) Name() string {
 	tag, err := language.Parse(c.Lang)
 	if err != nil {
@@ -22,7 +22,7 @@ func (c Caption) Name() string {
 	return c.Lang
 }
 
-// Caption finds a caption track.
+// Caption looks up a caption track.
 func (v *Video) Caption(lang string) (Caption, bool) {
 	i := slices.IndexFunc(v.Captions, func(c Caption) bool { return c.Lang == lang })
 	if i < 0 {
@@ -34,7 +34,7 @@ func (v *Video) Caption(lang string) (Caption, bool) {
 // MaxCaptions bounds the tracks of one video.
 const MaxCaptions = 50
 
-// SetCaption adds a track or replaces the one of its language. It reports false if the
+// SetCaption adds a track or replaces the track of the same language. It returns false if the
 // video already has MaxCaptions tracks.
 func (v *Video) SetCaption(c Caption, now time.Time) bool {
 	captions := slices.Clone(v.Captions)
@@ -50,7 +50,7 @@ func (v *Video) SetCaption(c Caption, now time.Time) bool {
 	return true
 }
 
-// RemoveCaption drops a track and reports whether there was one.
+// RemoveCaption removes a track and reports whether it existed.
 func (v *Video) RemoveCaption(lang string, now time.Time) bool {
 	n := len(v.Captions)
 	v.Captions = slices.DeleteFunc(slices.Clone(v.Captions), func(c Caption) bool { return c.Lang == lang })

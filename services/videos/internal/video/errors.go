@@ -9,29 +9,29 @@ import (
 var (
 	// ErrSlugTaken means that another video has or had the slug.
 	ErrSlugTaken = errors.New("video: slug is taken")
-	// ErrUnchanged ends an update that finds nothing to write. It is a success.
+	// ErrUnchanged ends an update without a write. The update still succeeds.
 	ErrUnchanged = errors.New("video: nothing to change")
 )
 
-// NotFound returns the same error for a video that does not exist and for one of
-// another account.
+// NotFound returns the error for a video that does not exist and for a video of another
+// account.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
 
-// NoCaptions says that a video has no captions in a language.
+// NoCaptions returns the error for a video without captions in a language.
 func NoCaptions() error {
 	return apierr.New(apierr.NotFound, "This video has no captions in this language.")
 }
 
-// ExternalIDTaken means that another video of the account has the externalId.
+// ExternalIDTaken returns the error for an externalId that another video of the account has.
 func ExternalIDTaken() error {
-	return apierr.New(apierr.ExternalIDTaken, "Another video of this account has this externalId. Choose another, or clear it there first.")
+	return apierr.New(apierr.ExternalIDTaken, "This account already has a video with this externalId. Choose another externalId, or clear it on that video first.")
 }
 
-// expired returns the error for an expired video. It reveals nothing else about the
+// expired returns the error for an expired video. The error reveals nothing else about the
 // video.
 func expired() error { return apierr.New(apierr.Gone, "This video has expired.") }
 
-// takenDown returns the error for a video that the operator took down.
+// takenDown returns the error for a video that the operator has taken down.
 func takenDown() error {
 	return apierr.New(apierr.TakenDown, "This video was taken down by the operator of this service.")
 }
@@ -41,7 +41,7 @@ func accountSuspended() error {
 	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
 }
 
-// refusedGrant returns the error for a token that is not valid any more.
+// refusedGrant returns the error for a token that is no longer valid.
 func refusedGrant() error {
 	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
 }
@@ -50,5 +50,5 @@ func quotaExceeded(what string) error {
 	return apierr.New(apierr.QuotaExceeded, "The account has "+what+". Delete some videos or ask for a higher limit.")
 }
 
-// IsNotFound reports whether err says that there is no such video.
+// IsNotFound reports whether err means that the video does not exist.
 func IsNotFound(err error) bool { return apierr.CodeOf(err) == apierr.VideoNotFound }

@@ -11,18 +11,18 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// Lengths of the fields that people write, in Unicode code points.
+// Maximum lengths of text fields, in Unicode code points.
 const (
 	MaxTitle       = 500
 	MaxDescription = 2000
 	MaxPassword    = 256
 )
 
-// maxTime is the last instant that JavaScript can represent, in ms. Most callers could
-// not show a later one.
+// maxTime is the last time that JavaScript can represent, in ms. Most callers could not
+// display a later time.
 const maxTime = 8_640_000_000_000_000
 
-// Draft is a caller's request to create a video. A nil field was not given.
+// Draft is a caller's request to create a video. A nil field was absent.
 type Draft struct {
 	Title      *string
 	Tags       []string
@@ -62,7 +62,7 @@ func (d Draft) Check(now time.Time) (Checked, []apierr.Detail) {
 	return c, nil
 }
 
-// Identity holds a new video's ID, account, slug and upload object.
+// Identity is the ID, account, slug and upload object of a new video.
 type Identity struct {
 	ID           ID
 	AccountID    string
@@ -70,7 +70,7 @@ type Identity struct {
 	UploadObject string
 }
 
-// New makes a video that waits for its file.
+// New returns a video that awaits its file.
 func New(id Identity, c Checked, passwordHash string, now time.Time) *Video {
 	return &Video{
 		ID: id.ID, AccountID: id.AccountID, Slug: id.Slug,
@@ -86,16 +86,15 @@ type Change struct {
 	Value string // "" when cleared
 }
 
-// Patch changes what an owner may edit.
+// Patch is a change of the fields that an owner may edit.
 type Patch struct {
 	Title       Change
 	Description Change
-	Tags        *[]string // nil: not named; empty: none
+	Tags        *[]string // nil: absent; empty: removes all tags
 	ExternalID  Change
 }
 
-// Check reports every broken rule of the patch, and returns the patch with its tags
-// normalised.
+// Check reports every broken rule of the patch. It returns the patch with normalised tags.
 func (p Patch) Check() (Patch, []apierr.Detail) {
 	bad := append(checkText("title", p.Title.Value, MaxTitle), checkText("description", p.Description.Value, MaxDescription)...)
 	if p.Tags != nil {
@@ -108,8 +107,8 @@ func (p Patch) Check() (Patch, []apierr.Detail) {
 	return p, bad
 }
 
-// Apply makes the changes. A patch that changes nothing leaves the video as it is,
-// including UpdatedAt, and Apply reports false.
+// Apply applies the patch. If the patch changes nothing, Apply does not change UpdatedAt
+// either and returns false.
 func (p Patch) Apply(v *Video, now time.Time) bool {
 	changed := p.Title.to(&v.Title)
 	changed = p.Description.to(&v.Description) || changed
@@ -131,8 +130,7 @@ func (c Change) to(field *string) bool {
 	return true
 }
 
-// checkText validates text that is stored unchanged: everything is allowed but NUL and
-// invalid Unicode.
+// checkText validates text that is stored unchanged. It rejects only NUL and invalid Unicode.
 func checkText(field, s string, limit int) []apierr.Detail {
 	if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {
 		return []apierr.Detail{{Field: field, Code: apierr.InvalidValue, Message: "The text contains a NUL character or is not valid Unicode."}}

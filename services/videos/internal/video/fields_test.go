@@ -20,23 +20,23 @@ func TestDraftRules(t *testing.T) {
 		want  []string // field code
 	}{
 		"nothing":                             {video.Draft{}, nil},
-		"a title of 500 characters":           {video.Draft{Title: ptr(strings.Repeat("é", 500))}, nil},
-		"a title of 501 characters":           {video.Draft{Title: ptr(strings.Repeat("é", 501))}, []string{"title too_long"}},
-		"a title with NUL":                    {video.Draft{Title: ptr("a\x00b")}, []string{"title invalid_value"}},
+		"title of 500 characters":             {video.Draft{Title: ptr(strings.Repeat("é", 500))}, nil},
+		"title of 501 characters":             {video.Draft{Title: ptr(strings.Repeat("é", 501))}, []string{"title too_long"}},
+		"title with NUL":                      {video.Draft{Title: ptr("a\x00b")}, []string{"title invalid_value"}},
 		"unlisted":                            {video.Draft{Rule: video.Rule{Privacy: ptr("unlisted")}}, nil},
-		"an unknown privacy":                  {video.Draft{Rule: video.Rule{Privacy: ptr("Public"), Password: ptr("x"), ExpiresAt: &later}}, []string{"privacy invalid_value"}},
-		"password privacy with a password":    {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("s")}}, nil},
-		"a password of 256 emoji":             {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("🔑", 256))}}, nil},
-		"a password of 257 characters":        {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("a", 257))}}, []string{"password too_long"}},
-		"password privacy without a password": {video.Draft{Rule: video.Rule{Privacy: ptr("password")}}, []string{"password required"}},
-		"an empty password":                   {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("")}}, []string{"password too_short"}},
-		"a password that protects nothing":    {video.Draft{Rule: video.Rule{Password: ptr("s")}}, []string{"password not_allowed"}},
-		"expiring with a time":                {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: &later}}, nil},
-		"expiring without a time":             {video.Draft{Rule: video.Rule{Privacy: ptr("expiring")}}, []string{"expiresAt required"}},
-		"expiring now":                        {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(start.UnixMilli())}}, []string{"expiresAt out_of_range"}},
-		"expiring beyond all calendars":       {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(int64(8_640_000_000_000_001))}}, []string{"expiresAt out_of_range"}},
-		"a time that ends nothing":            {video.Draft{Rule: video.Rule{Privacy: ptr("public"), ExpiresAt: &later}}, []string{"expiresAt not_allowed"}},
-		"everything wrong at once": {
+		"unknown privacy":                     {video.Draft{Rule: video.Rule{Privacy: ptr("Public"), Password: ptr("x"), ExpiresAt: &later}}, []string{"privacy invalid_value"}},
+		"privacy password with a password":    {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("s")}}, nil},
+		"password of 256 emoji":               {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("🔑", 256))}}, nil},
+		"password of 257 characters":          {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("a", 257))}}, []string{"password too_long"}},
+		"privacy password without a password": {video.Draft{Rule: video.Rule{Privacy: ptr("password")}}, []string{"password required"}},
+		"empty password":                      {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("")}}, []string{"password too_short"}},
+		"password without privacy password":   {video.Draft{Rule: video.Rule{Password: ptr("s")}}, []string{"password not_allowed"}},
+		"privacy expiring with a time":        {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: &later}}, nil},
+		"privacy expiring without a time":     {video.Draft{Rule: video.Rule{Privacy: ptr("expiring")}}, []string{"expiresAt required"}},
+		"expiry now":                          {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(start.UnixMilli())}}, []string{"expiresAt out_of_range"}},
+		"expiry after the last valid time":    {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(int64(8_640_000_000_000_001))}}, []string{"expiresAt out_of_range"}},
+		"expiry without privacy expiring":     {video.Draft{Rule: video.Rule{Privacy: ptr("public"), ExpiresAt: &later}}, []string{"expiresAt not_allowed"}},
+		"several errors at once": {
 			video.Draft{Title: ptr(strings.Repeat("x", 501)), Rule: video.Rule{Privacy: ptr("password"), ExpiresAt: &later}},
 			[]string{"title too_long", "password required", "expiresAt not_allowed"},
 		},
@@ -49,7 +49,7 @@ func TestDraftRules(t *testing.T) {
 				got = append(got, d.Field+" "+d.Code)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("broken rules (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -62,17 +62,17 @@ func TestPatchKeepsClearsAndSets(t *testing.T) {
 	v.Title, v.Description = "a", "b"
 
 	if (video.Patch{Title: video.Change{Set: true, Value: "a"}}).Apply(v, later) || !v.UpdatedAt.Equal(start) {
-		t.Errorf("a patch that changes nothing was counted as a change: %v", v)
+		t.Errorf("a patch that changes nothing was reported as a change or changed UpdatedAt: %+v", v)
 	}
 	if !(video.Patch{Description: video.Change{Set: true}}).Apply(v, later) || v.Title != "a" || v.Description != "" || !v.UpdatedAt.Equal(later) {
-		t.Errorf("after clearing the description: %q %q %s", v.Title, v.Description, v.UpdatedAt)
+		t.Errorf("after clearing the description the video has title %q, description %q and UpdatedAt %s; want \"a\", \"\" and %s", v.Title, v.Description, v.UpdatedAt, later)
 	}
 	_, bad := video.Patch{
 		Title:       video.Change{Set: true, Value: strings.Repeat("x", 501)},
 		Description: video.Change{Set: true, Value: strings.Repeat("x", 2001)},
 	}.Check()
 	if len(bad) != 2 {
-		t.Errorf("Check named %d broken rules, want 2", len(bad))
+		t.Errorf("Check reported %d broken rules, want 2", len(bad))
 	}
 }
 
@@ -81,7 +81,7 @@ func TestExpiryIsExclusive(t *testing.T) {
 	v := uploading()
 	v.ExpiresAt = start
 	if !v.Expired(start) || v.Expired(start.Add(-time.Millisecond)) {
-		t.Error("a video expires at its time, not before or after")
+		t.Error("Expired is false at ExpiresAt or true before it, want true exactly from ExpiresAt on")
 	}
 }
 
@@ -97,6 +97,6 @@ func TestCaptionsAreOnePerLanguage(t *testing.T) {
 		t.Error(diff)
 	}
 	if !v.RemoveCaption("de", start) || v.RemoveCaption("de", start) || len(v.Captions) != 1 {
-		t.Errorf("captions after removing: %v", v.Captions)
+		t.Errorf("after removing the track twice the captions are %v, want one track and success only the first time", v.Captions)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// TakeDown stops a video from being shown. Every page and playlist reads the record, so
-// a takedown takes effect on every replica once it is stored. A slug is never used for
-// another video, so deleting the video does not lift the takedown.
+// TakeDown blocks a video. Every page and playlist reads the record, so a takedown takes
+// effect on every replica when it is stored. A slug is never reused for another video, so
+// deleting the video does not lift the takedown.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
 	id := ID(o.Target.ID)
 	if o.Target.URL != "" {
@@ -24,12 +24,12 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// An operator typed the target. Without the prefix it is not a video ID, so TakeDown
-		// looks nothing up.
+		// An operator entered the target. Without the prefix it is not a video ID, so no
+		// look-up is needed.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
-		// Keep the earlier takedown and return it; auth drops the new one.
+		// Keep the earlier takedown and return it. auth then drops the new takedown.
 		if v.TakenDown != nil {
 			return ErrUnchanged
 		}
@@ -46,7 +46,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	}, nil
 }
 
-// Lift ends takedown t and no other.
+// Lift ends takedown t. It does not end another takedown of the same video.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 	_, err := s.o.Store.Update(ctx, ID(t.RecordID), func(v *Video) error {
 		if v.TakenDown == nil || v.TakenDown.ID != t.ID {
@@ -56,7 +56,7 @@ func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 		return nil
 	})
 	if IsNotFound(err) {
-		return nil // deleted meanwhile: nothing is left to lift
+		return nil // the video was deleted, so there is no takedown to lift
 	}
 	return err
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Rights returns what a key or a member of an account may do now; see apikey.Rights.
+// Rights returns the current scopes of a key or a member of an account. See apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last response still counts while auth is unreachable.
-// The same limit holds for API keys. A restart of auth therefore stops no player.
+// rightsStale is how long auth's last response is used while auth is unreachable. The same
+// limit applies to API keys. A restart of auth therefore interrupts no player.
 const rightsStale = 30 * time.Second
 
-// rights tells whether the key or member behind an owner's address may still read the
-// account's videos. It asks auth once per principal and lease, so a revoked right ends
-// within about a second.
+// rights checks whether the key or member for whom an owner's URL was created may still read
+// the account's videos. It asks auth once per principal and lease, so a revocation takes
+// effect within about a second.
 type rights struct {
 	ask Rights
 	*leases[bool]
@@ -46,7 +46,7 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Use the last response for another lease, so that not every request waits while auth is
+		// Use the last response for another lease, so not every request waits while auth is
 		// down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil
@@ -61,8 +61,8 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	return now.value, nil
 }
 
-// principalOf identifies the key or the member that an owner's address is made for. It
-// names a session's member, not the session, so that signing out stops no player.
+// principalOf returns the ID of the key or member for whom an owner's URL is created. For a
+// session it returns the member, so signing out interrupts no player.
 func principalOf(p *identity.Principal) string {
 	if p.Session {
 		return p.MemberID

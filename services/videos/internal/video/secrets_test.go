@@ -20,10 +20,10 @@ func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
 
 	g, err := keys.Verify(token)
 	if err != nil || !g.Allows(v, start) || g.Kind != video.Watch {
-		t.Fatalf("a fresh token: %v, %v", g, err)
+		t.Fatalf("Verify of a new token returned %v and error %v, want a grant that allows watching", g, err)
 	}
 	if g.Allows(v, start.Add(time.Hour)) {
-		t.Error("valid after its time")
+		t.Error("Allows returned true at the expiry of the token, want false")
 	}
 	other := *v
 	other.ID = "vid_2"
@@ -31,16 +31,16 @@ func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
 	moved.Access++
 	gone := *v
 	gone.ExpiresAt = start
-	for name, v := range map[string]*video.Video{"another video": &other, "changed access": &moved, "an expired video": &gone} {
+	for name, v := range map[string]*video.Video{"another video": &other, "changed access": &moved, "expired video": &gone} {
 		if g.Allows(v, start) {
-			t.Errorf("allows %s", name)
+			t.Errorf("Allows returned true for %s, want false", name)
 		}
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(token)
 	for i := range raw {
 		raw[i] ^= 1
 		if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(raw)); err == nil {
-			t.Errorf("byte %d can be changed", i)
+			t.Errorf("Verify accepted a token with a changed byte %d, want an error", i)
 		}
 		raw[i] ^= 1
 	}
@@ -54,13 +54,13 @@ func TestSecretsCanBeReplaced(t *testing.T) {
 	only, _ := video.NewKeyring(b)
 	token := old.Sign(video.GrantFor(uploading(), video.Own, time.Hour, start))
 	if _, err := both.Verify(token); err != nil {
-		t.Errorf("the former secret's token: %v", err)
+		t.Errorf("Verify of a token signed with the previous secret returned %v, want nil", err)
 	}
 	if _, err := only.Verify(token); err == nil {
-		t.Error("a token outlives its removed secret")
+		t.Error("Verify accepted a token of a removed secret, want an error")
 	}
 	if _, err := video.NewKeyring([]byte("short")); err == nil {
-		t.Error("a short secret was taken")
+		t.Error("NewKeyring accepted a short secret, want an error")
 	}
 }
 
@@ -69,15 +69,15 @@ func TestAViewersGrantEndsWithTheVideoAndTheOwnersDoesNot(t *testing.T) {
 	v := uploading()
 	v.ExpiresAt = start.Add(time.Minute)
 	if g := video.GrantFor(v, video.Watch, time.Hour, start); !g.Expires.Equal(v.ExpiresAt) {
-		t.Errorf("expires %s, want %s", g.Expires, v.ExpiresAt)
+		t.Errorf("the viewer's grant expires at %s, want %s", g.Expires, v.ExpiresAt)
 	}
 	own := video.GrantFor(v, video.Own, time.Hour, start)
 	v.Access++
 	if late := start.Add(59 * time.Minute); !own.Allows(v, late) {
-		t.Error("the owner is shut out after expiry, or by a change of access")
+		t.Error("the owner's grant ended with the video's expiry or a change of access, want it to remain valid")
 	}
 	if own.Allows(v, start.Add(time.Hour)) {
-		t.Error("the owner's grant does not end")
+		t.Error("the owner's grant allows watching at its own expiry, want it to end")
 	}
 }
 
@@ -87,14 +87,14 @@ func TestACursorIsBoundToItsAccount(t *testing.T) {
 	p := video.Position{Created: start, ID: "vid_1"}
 	cursor := keys.Cursor("acc_a", p)
 	if got, ok := keys.Position("acc_a", cursor); !ok || !got.Created.Equal(p.Created) || got.ID != p.ID {
-		t.Errorf("Position = %v, %v", got, ok)
+		t.Errorf("Position = %v, %v; want %v, true", got, ok, p)
 	}
 	if _, ok := keys.Position("acc_b", cursor); ok {
-		t.Error("another account's cursor is accepted")
+		t.Error("Position accepted a cursor of another account, want it rejected")
 	}
 	for _, bad := range []string{"", "1", "!", cursor[1:], cursor + "A"} {
 		if _, ok := keys.Position("acc_a", bad); ok {
-			t.Errorf("%q is accepted", bad)
+			t.Errorf("Position accepted the invalid cursor %q, want it rejected", bad)
 		}
 	}
 }
@@ -104,10 +104,10 @@ func TestPseudonymsChangeDailyAndPerViewer(t *testing.T) {
 	keys, _ := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	a := keys.Pseudonym(start, "10.0.0.1", "agent")
 	if a != keys.Pseudonym(start.Add(time.Hour), "10.0.0.1", "agent") {
-		t.Error("changes within a day")
+		t.Error("the pseudonym changed within a day, want the same one")
 	}
 	if a == keys.Pseudonym(start.Add(24*time.Hour), "10.0.0.1", "agent") || a == keys.Pseudonym(start, "10.0.0.1a", "gent") {
-		t.Error("can be linked")
+		t.Error("pseudonyms of different days or viewers are equal, want different ones")
 	}
 }
 
@@ -117,8 +117,8 @@ func FuzzVerify(f *testing.F) {
 	f.Add(keys.Sign(video.GrantFor(uploading(), video.Own, time.Hour, start)))
 	f.Fuzz(func(t *testing.T, token string) {
 		if g, err := other.Verify(token); err == nil {
-			t.Errorf("Verify(%q) = %v with another secret", token, g)
+			t.Errorf("Verify(%q) with another secret returned %v, want an error", token, g)
 		}
-		_, _ = keys.Verify(token) // it must not panic
+		_, _ = keys.Verify(token) // must not panic
 	})
 }

@@ -24,31 +24,34 @@ import (
 
 // Store keeps videos.
 type Store interface {
-	// Create stores a video, or returns it if the same one was stored before. It returns
-	// ErrSlugTaken if the caller has to choose another slug, EXTERNAL_ID_TAKEN, or
-	// QUOTA_EXCEEDED if the account has as many videos as limits allow.
+	// Create stores a video, or returns the stored video if the same create succeeded before.
+	// It returns ErrSlugTaken if the caller must choose another slug, EXTERNAL_ID_TAKEN if
+	// another video of the account has the external id, and QUOTA_EXCEEDED if the account has
+	// as many videos as limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
-	// Get finds a video of any account. It returns NotFound when there is none.
+	// Get looks up a video of any account. It returns NotFound if the video does not exist.
 	Get(ctx context.Context, id ID) (*Video, error)
-	// BySlug finds the video of a share address.
+	// BySlug looks up the video with the slug of a share URL.
 	BySlug(ctx context.Context, slug Slug) (*Video, error)
 	// List returns an account's videos, newest first, as summaries without the fields that only
 	// a single video's page or player needs. next is nil on the last page.
 	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
-	// Reserved sums up how much more an account's open sessions may take.
+	// Reserved returns the sum of the storage that an account's open sessions may still take.
 	Reserved(ctx context.Context, account string) (int64, error)
-	// Usage counts what an account has.
+	// Usage returns how many videos and how much storage an account uses.
 	Usage(ctx context.Context, account string) (Usage, error)
-	// Update changes a video in a transaction. fn decides on the current video and may run
-	// several times. Its error ends the update and is returned, except for ErrUnchanged, which
-	// is a success without a write. Rev increases whenever UpdatedAt changes.
+	// Update changes a video in a transaction. fn gets the current video and may run several
+	// times. If fn returns an error, Update makes no change and returns that error. The
+	// exception is ErrUnchanged: Update then succeeds without a write. Rev increases whenever
+	// UpdatedAt changes.
 	Update(ctx context.Context, id ID, fn func(*Video) error) (*Video, error)
-	// Delete removes a video and leaves a task to remove its objects from storage. fn decides
-	// on the current video. Once Delete has returned, nobody can find the video.
+	// Delete removes a video and creates a task that removes its objects from storage. fn
+	// gets the current video and may reject the deletion. After Delete has returned, nobody
+	// can find the video.
 	Delete(ctx context.Context, id ID, fn func(*Video) error) error
 }
 
-// Bucket makes upload addresses and stores caption files.
+// Bucket creates upload URLs and stores caption files.
 type Bucket interface {
 	SignPut(ctx context.Context, object string, ttl time.Duration) (string, time.Time, error)
 	StartResumable(ctx context.Context, object, origin string, most int64) (string, error)
@@ -59,20 +62,20 @@ type Bucket interface {
 
 // Pipeline does the background work on videos.
 type Pipeline interface {
-	// Refresh picks up a finished upload or transcode before the video is
-	// returned; it never fails.
+	// Refresh picks up a finished upload or transcode before the video is returned. It never
+	// fails.
 	Refresh(ctx context.Context, v *Video) *Video
-	// TakeStill makes a worker take the picture that v asks for, and waits briefly for it. If
-	// the worker takes longer, the picture appears later.
+	// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
+	// the worker takes longer, the poster appears later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
-	// Purge says that a deletion was committed and its objects can be removed.
+	// Purge starts the removal of objects after a deletion was committed.
 	Purge()
 }
 
 // Options configures a [Service].
 type Options struct {
 	Store     Store
-	Standing  func(ctx context.Context, account string) (tenant.Standing, error) // what auth has decided
+	Standing  func(ctx context.Context, account string) (tenant.Standing, error) // auth's decisions about accounts
 	Bucket    Bucket
 	Pipeline  Pipeline
 	Passwords *password.Hasher
@@ -80,15 +83,15 @@ type Options struct {
 	Keys      *Keyring
 	Addresses Addresses
 	Plan      Plan
-	// Page is the origin of our own pages, which send to resumable sessions.
+	// Page is the origin of our own pages, which upload to resumable sessions.
 	Page string
 	Now  func() time.Time
 	Log  *slog.Logger
 
-	UploadTTL time.Duration // life of an upload address
-	OwnerTTL  time.Duration // life of the owner's playback and download addresses
-	// RestoredAt returns when the installation was last restored from a backup, or zero. If it is
-	// nil, it never was.
+	UploadTTL time.Duration // lifetime of an upload URL
+	OwnerTTL  time.Duration // lifetime of the owner's playback and download URLs
+	// RestoredAt returns when the installation was last restored from a backup, or zero if it
+	// never was. RestoredAt may be nil, which means never.
 	RestoredAt func() time.Time
 }
 
@@ -99,33 +102,33 @@ type Service struct {
 	rights    *rights
 }
 
-// NewService makes a service.
+// NewService returns a service.
 func NewService(o Options) *Service {
 	return &Service{o: o, standings: newStandings(o.Standing), rights: newRights(o.Rights)}
 }
 
-// Usage is how much an account has.
+// Usage is the number of videos and the storage that an account uses.
 type Usage struct {
 	Videos      int
 	StoredBytes int64
-	Reserved    int64 // how much more sessions may take
+	Reserved    int64 // how many more bytes open sessions may take
 }
 
-// Filter narrows a list; its zero value narrows nothing.
+// Filter narrows a list. The zero value matches every video.
 type Filter struct {
 	Query      search.Query
-	Tags       []string // all must be there; see [label.Key]
+	Tags       []string // a video must have all of them; see [label.Key]
 	Status     Status
 	Privacy    Privacy
 	ExternalID string
 }
 
-// Empty reports whether f narrows nothing.
+// Empty reports whether f matches every video.
 func (f Filter) Empty() bool {
 	return len(f.Query.Words()) == 0 && len(f.Tags) == 0 && f.Status == "" && f.Privacy == "" && f.ExternalID == ""
 }
 
-// Matches reports whether f lets v through.
+// Matches reports whether v matches f.
 func (f Filter) Matches(v *Video) bool {
 	if f.Status != "" && v.Status != f.Status || f.Privacy != "" && v.Privacy != f.Privacy || f.ExternalID != "" && v.ExternalID != f.ExternalID {
 		return false
@@ -171,8 +174,8 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	return found, s.o.Keys.Cursor(account, *next), nil
 }
 
-// Each passes all of an account's videos to fn, newest first, as summaries, reading
-// one page at a time.
+// Each calls fn for the summary of each of an account's videos, newest first. It reads one
+// page at a time.
 func (s *Service) Each(ctx context.Context, account string, page int, fn func(*Video) error) error {
 	var after *Position
 	for {
@@ -192,30 +195,30 @@ func (s *Service) Each(ctx context.Context, account string, page int, fn func(*V
 	}
 }
 
-// NewVideo is a request to create a video. A repeated request has the Origin of its first
-// try.
+// NewVideo is a request to create a video. A repeated request has the Origin of the first
+// attempt.
 type NewVideo struct {
 	Account string
 	Limits  identity.Quotas
 	Draft   Checked
 	Origin  identity.Origin
-	// Page is the origin of the page that will send the file; "" means our own page.
+	// Page is the origin of the page that will upload the file. "" means our own page.
 	Page string
 	// Left is how much a session may take, as [Service.Room] returned it.
 	Left int64
 }
 
-// idOf derives a video's ID from its request, so that a repeated request finds what
-// its first attempt made.
+// idOf derives a video's ID from its request, so a repeated request finds the video that the
+// first attempt created.
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
-// Room returns an error if the account has reached its limits. Callers call it before
-// they read the request's fields, so that this error takes precedence over errors in
-// the fields. It needs no transaction: [Service.Create] checks the number of videos again in
-// its transaction, and storage is checked when a file arrives, since a video takes none
-// before (see [Video.FileArrived]). A repeated request has room if its first attempt made the
-// video. left is how many bytes a session of the account may take; it is negative if
-// there is no limit.
+// Room returns an error if the account has reached its limits. Callers call it before they
+// validate the request's fields, so this error takes precedence over errors in the fields.
+// Room needs no transaction. [Service.Create] checks the number of videos again in its
+// transaction. The storage limit is checked when a file arrives, because a video takes no
+// storage before (see [Video.FileArrived]). A repeated request succeeds if the first attempt
+// created the video. left is how many bytes a session of the account may take. It is negative
+// if there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -235,8 +238,8 @@ func (s *Service) Room(ctx context.Context, account string, limits identity.Quot
 	return 0, err
 }
 
-// Left returns how many bytes are left below a limit, after stored bytes and those set
-// aside for sessions. The result is negative if there is no limit.
+// Left returns how many bytes of a limit remain after the stored bytes and the bytes reserved
+// for sessions. The result is negative if there is no limit.
 func (u Usage) Left(limit int64) int64 {
 	if limit <= 0 {
 		return -1
@@ -244,7 +247,8 @@ func (u Usage) Left(limit int64) int64 {
 	return max(0, limit-u.StoredBytes-u.Reserved)
 }
 
-// usage counts what an account has, with its sessions if it has a storage limit.
+// usage returns the usage of an account. It includes the account's sessions only if there is
+// a storage limit.
 func (s *Service) usage(ctx context.Context, account string, limit int64) (have Usage, err error) {
 	reserved := int64(0)
 	g, ctx := errgroup.WithContext(ctx)
@@ -257,7 +261,7 @@ func (s *Service) usage(ctx context.Context, account string, limit int64) (have 
 	return have, err
 }
 
-// Room returns an error if limits leave no room for one more video.
+// Room returns an error if limits do not allow another video.
 func (u Usage) Room(limits identity.Quotas) error {
 	switch {
 	case limits.Videos > 0 && u.Videos >= limits.Videos:
@@ -268,12 +272,12 @@ func (u Usage) Room(limits identity.Quotas) error {
 	return nil
 }
 
-// Create makes a video that waits for its file.
+// Create creates a video that awaits its file.
 func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	id := Identity{ID: idOf(n.Origin), AccountID: n.Account}
 	id.UploadObject = UploadObject(id.ID)
-	// Hashing and signing are slow, so they run in parallel and outside the transaction, which
-	// may run several times.
+	// Hashing and signing are slow. They run in parallel and outside the transaction, because
+	// the transaction may run several times.
 	var hash string
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
@@ -287,9 +291,11 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		return nil, err
 	}
 	for try := range slugTries {
-		// The slug is derived too: a repeated request tries the same slugs in the same order.
+		// The slug is derived from the request too, so a repeated request tries the same
+		// slugs in the same order.
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
-		// Firestore stores microseconds. A finer time would differ from the one read back.
+		// Firestore stores microseconds. A more precise time would differ from the stored
+		// one.
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
 		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
 		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
@@ -308,9 +314,10 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends the session of fresh if the record has another one. A repeated,
-// refused or overtaken request needs no session. While it is unknown whether the record
-// was stored, the session stays: nobody was given its address, so it holds no bytes.
+// settleUpload ends the session of fresh if the record does not have this session, because
+// the request was repeated, was rejected or lost a race. If it is unknown whether the record
+// was stored, settleUpload keeps the session: no caller has its URL, so the session takes no
+// bytes.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
 	case maybeStored(err):
@@ -319,23 +326,23 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 	}
 }
 
-// maybeStored reports whether a failed write may have been stored all the same: the
-// commit may have succeeded and only its response was lost. Any other error is a refusal,
-// RATE_LIMITED included: a transaction that lost to other writers has stored nothing.
+// maybeStored reports whether a write that returned an error may have been stored, because
+// only the response to the commit was lost. Any other error means that nothing was stored.
+// This includes RATE_LIMITED, the error of a transaction that lost to other writers.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps the session of v only if the account has the room that is set aside for
-// it. It checks after the record was committed and before anybody is given the
-// session's address. So if several sessions start at once, each check sees all sessions
-// given out before it, and no two sessions share room. This needs no document that all
-// of them write. If there is too little room, reserve gives the session back, and the
-// file can still be sent whole.
+// reserve keeps the session of v only if the account has enough storage for it. It checks
+// after the record was committed and before any caller gets the session's URL. If several
+// sessions start at the same time, each check therefore sees every session with a URL that
+// was already returned, and no two sessions count on the same storage. This needs no document
+// that all of them write. If there is too little storage, reserve ends the session, and the
+// file can still be uploaded in one piece.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
-	// A session that a repeated create finds may be in use already.
+	// The session that a repeated create finds may already be in use.
 	if v.StorageLimit <= 0 || session == "" || v.Upload.Received > 0 {
 		return v
 	}
@@ -355,16 +362,16 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 		return nil
 	})
 	if err != nil {
-		// The sweep notices that the session is gone. Nobody is given its address here.
-		s.o.Log.DebugContext(ctx, "cannot remove an ended session from its record; the sweep will", "error", err)
+		// The sweep detects that the session has ended. The caller does not get its URL.
+		s.o.Log.DebugContext(ctx, "cannot remove an ended session from its record; the next sweep retries", "error", err)
 		v.SessionGone(session)
 		return v
 	}
 	return stored
 }
 
-// unused ends a session whose address nobody was given. If that fails, the session
-// holds no bytes, and storage forgets it in time.
+// unused ends a session with a URL that no caller got. If that fails, the session takes no
+// bytes, and storage removes it later.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -372,15 +379,16 @@ func (s *Service) unused(ctx context.Context, session string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
-		s.o.Log.DebugContext(ctx, "cannot end an unused session; storage will forget it", "error", err)
+		s.o.Log.DebugContext(ctx, "cannot end an unused session; it will expire", "error", err)
 	}
 }
 
-// slugTries is how many slugs are tried. With 31^7 of them, even a second attempt is rare.
+// slugTries is the maximum number of slugs that a create tries. There are 31^7 slugs, so even
+// a second attempt is rare.
 const slugTries = 5
 
-// slugLength returns the length of generated slugs. Only its slug protects an unlisted
-// video: 13 characters of 31 make 64 bits, too many to guess.
+// slugLength returns the length of a generated slug. An unlisted video is protected only by
+// its slug: 13 characters out of 31 are 64 bits, too many to guess.
 func (p Privacy) slugLength() int {
 	if p == Unlisted {
 		return 13
@@ -400,9 +408,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	return hash, err
 }
 
-// newUpload makes the upload addresses. The resumable address is optional: if storage
-// does not answer in time, only that one is missing. left is how much its session may
-// take: negative means no limit, and 0 means no session.
+// newUpload returns the upload URLs. The resumable URL is optional: if storage does not
+// respond in time, only that URL is missing. left is how many bytes its session may take.
+// Negative means no limit, and 0 means no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -419,17 +427,18 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 		if left > 0 && (most <= 0 || left < most) {
 			most = left
 		}
-		// The timeout is short: the caller waits, and the plain address is enough to upload.
+		// The timeout is short because the caller waits, and the plain URL is enough for an
+		// upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
 		session, err := s.o.Bucket.StartResumable(ctx, object, page, most)
 		if err != nil {
-			s.o.Log.DebugContext(ctx, "cannot start a resumable session; the video has only its plain upload address", "error", err)
+			s.o.Log.DebugContext(ctx, "cannot start a resumable session; the video has only its plain upload URL", "error", err)
 			return nil
 		}
 		u.ResumableURL = session
-		// Most is set aside from the account's storage limit. Without a limit there is nothing to set
-		// aside, although the session itself may still be bounded by the plan.
+		// Most is reserved from the account's storage limit. Without a limit there is no
+		// reservation, although the plan may still bound the session.
 		if limited {
 			u.Most = most
 		}
@@ -438,7 +447,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 	return u, g.Wait()
 }
 
-// Owned finds a video of the account. Another account's video counts as not found.
+// Owned looks up a video of the account. It returns NotFound for another account's video.
 func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, error) {
 	v, err := s.o.Store.Get(ctx, id)
 	if err == nil && v.AccountID != account {
@@ -447,8 +456,8 @@ func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, err
 	return v, err
 }
 
-// Get finds a video of the account and refreshes it. If the video awaits a file and
-// uploads is true, Get renews an upload address that ends soon.
+// Get looks up a video of the account and refreshes it. If the video awaits a file and
+// uploads is true, Get renews an upload URL that expires soon.
 func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) (*Video, error) {
 	v, err := s.Owned(ctx, account, id)
 	if err != nil {
@@ -461,10 +470,10 @@ func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) 
 	return s.renewUpload(ctx, v)
 }
 
-// renewUpload renews an upload address that has less than an hour left. It starts a
-// session for a failed video, which has none any more, and for one whose account had
-// no room before. A video that is still uploading keeps its session, since somebody
-// may be sending to it.
+// renewUpload renews an upload URL that expires within an hour. It starts a session for a
+// failed video, because its session has ended, and for a video that got none because its
+// account had no storage left. A video that is still uploading keeps its session, because a
+// client may be sending to it.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
 	wanted := v.Upload.ResumableURL == "" && (v.Status == Failed || v.StorageLimit > 0)
@@ -483,13 +492,13 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
 	}
 	if err != nil {
-		// Storage or the signer is down, but the present address still works.
+		// Storage or the signer is down, but the current URL still works.
 		if left > 0 {
 			return v, nil
 		}
 		return nil, err
 	}
-	// Only the session was missing. The address that callers have stays the same.
+	// Only the session was missing. The upload URL does not change.
 	if left > time.Hour {
 		fresh.URL, fresh.ExpiresAt = v.Upload.URL, v.Upload.ExpiresAt
 		if fresh.ResumableURL == "" {
@@ -498,7 +507,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	}
 	before := v.Upload
 	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		// Another request was faster and has given out the addresses in the record.
+		// Another request was faster and has returned the URLs in the record.
 		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}
@@ -523,7 +532,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 }
 
 // sessionRoom returns how much a new session of v may take, for [Service.newUpload].
-// It ends the former sessions first: they take room until storage has ended them.
+// It ends the previous sessions first: they take storage until they have ended.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {
 		if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
@@ -534,12 +543,12 @@ func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 		return -1, nil
 	}
 	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
-	// v's own reservation is for the session that the new one replaces.
+	// The reservation of v is for the session that the new session replaces.
 	have.Reserved -= v.Reserved()
 	return have.Left(v.StorageLimit), err
 }
 
-// Condition is a caller's condition on the revision to change, such as an If-Match
+// Condition is a caller's precondition on the revision of a video, such as an If-Match
 // header.
 type Condition interface{ Check(rev int64) error }
 
@@ -571,7 +580,7 @@ func (s *Service) Change(ctx context.Context, account string, id ID, c Condition
 	})
 }
 
-// RestoredAt returns when the installation was last restored from a backup. It is zero if it
+// RestoredAt returns when the installation was last restored from a backup, or zero if it
 // never was.
 func (s *Service) RestoredAt() time.Time {
 	if s.o.RestoredAt == nil {
@@ -580,9 +589,9 @@ func (s *Service) RestoredAt() time.Time {
 	return s.o.RestoredAt()
 }
 
-// SetAccess replaces the rule on who may watch. When it returns, no replica admits
-// anybody under the old rule: every page and playlist reads the record, and tokens
-// carry the access revision they were made under.
+// SetAccess replaces the access rule. When it returns, no replica grants access under the old
+// rule: every page and playlist reads the record, and every token has the access revision for
+// which it was signed.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
 	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
@@ -601,7 +610,8 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 		return nil, err
 	}
 	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
-		// Check again on the record being changed: somebody may just have removed the password.
+		// Check again on the current record, because a concurrent request may have removed
+		// the password.
 		a, bad := r.Check(v, now)
 		if len(bad) > 0 {
 			return apierr.Invalid(bad...)
@@ -610,14 +620,15 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 			if !v.AccessRestored(s.RestoredAt()) {
 				return ErrUnchanged
 			}
-			v.AccessSetAt, v.UpdatedAt = now, now // the owner has confirmed the rule that the restore has brought back
+			v.AccessSetAt, v.UpdatedAt = now, now // the owner has confirmed the restored rule
 		}
 		return nil
 	})
 }
 
-// Delete removes a video in any status. When it returns, the record is gone and nobody
-// has access. The objects are removed right after, or as soon as storage answers.
+// Delete removes a video in any status. When it returns, the record has been deleted and
+// nobody has access. The objects are removed immediately afterwards, or when storage is
+// available again.
 func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition) error {
 	err := s.o.Store.Delete(ctx, id, func(v *Video) error {
 		if v.AccountID != account {
@@ -632,9 +643,8 @@ func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition
 	return nil
 }
 
-// SetCaptions makes file, which is WebVTT, the captions of a language. It stores the
-// file under a new name before the video refers to it, so that a player never gets
-// half a file.
+// SetCaptions stores file, which is WebVTT, as the captions of a language. It stores the file
+// under a new name before the video refers to it, so a player never gets an incomplete file.
 func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
 	object := CaptionObject(id, lang, identity.NewNonce())
 	if _, err := s.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"}); err != nil {
@@ -656,8 +666,8 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Otherwise it is unknown whether the record names the new file or the former one. The
-	// janitor removes the other.
+	// Otherwise, it is unknown whether the record names the new file or the previous one. The
+	// janitor removes the other file.
 	return err
 }
 
@@ -666,8 +676,8 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
-		// This function runs again only if its last attempt certainly wrote nothing. So the captions
-		// were not removed by this call itself.
+		// The transaction runs this function again only if its last attempt wrote nothing.
+		// The captions were therefore not removed by this call.
 		if !ok {
 			return NoCaptions()
 		}
@@ -682,19 +692,19 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	return nil
 }
 
-// drop removes an object that no record names any more. If that fails, the janitor
-// does it.
+// drop removes an object that no record names any more. If that fails, the janitor removes
+// it.
 func (s *Service) drop(ctx context.Context, object string) {
 	if object == "" {
 		return
 	}
 	if err := s.o.Bucket.Delete(ctx, object, 0); err != nil {
-		s.o.Log.DebugContext(ctx, "cannot remove an object; the janitor will", "error", err)
+		s.o.Log.DebugContext(ctx, "cannot remove an object; the janitor retries", "error", err)
 	}
 }
 
-// SetThumbnail makes the frame at a time of the video its picture. If seconds is nil, the
-// video gets its automatic picture back.
+// SetThumbnail sets the poster of a video to its frame at seconds. If seconds is nil,
+// SetThumbnail restores the automatic poster.
 func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
 	if seconds == nil {
 		return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
@@ -708,7 +718,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
-		// The same picture was requested before. If a worker is still taking it, the caller
+		// The same poster was requested before. If a worker is still taking it, the caller
 		// waits below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged
@@ -725,17 +735,17 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now returns the time of the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own makes an owner's permission to watch and download v. It ends when by, the caller
-// that it is made for, may no longer read videos.
+// Own returns a token that lets an owner watch and download v. The token is no longer valid
+// when its caller, by, may no longer read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
 	return s.o.Keys.Sign(g)
 }
 
-// Visit finds the video of a share address for somebody who has only the address. It
-// refuses videos that nobody may see: an expired video, one that was taken down, and
-// one of a suspended account.
+// Visit looks up the video of a share URL for a visitor who has only the URL. It rejects
+// videos that nobody may see: expired videos, videos that were taken down, and videos of
+// suspended accounts.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	v, err := s.o.Store.BySlug(ctx, slug)
 	if err != nil {
@@ -750,10 +760,11 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	return v, nil
 }
 
-// Redeem finds the video that a token opens, in one read.
+// Redeem looks up the video for which a token is valid, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// A cookie's grant is for the page. In an address, which people share, it opens nothing.
+	// The grant of a cookie is only for the page. It is not valid in a URL, because people
+	// share URLs.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
@@ -788,8 +799,8 @@ func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, 
 	return v, g, nil
 }
 
-// showable refuses videos that the operator has blocked, whatever permission the caller
-// has.
+// showable rejects videos that the operator has blocked, regardless of the caller's
+// permissions.
 func (s *Service) showable(ctx context.Context, v *Video) error {
 	if v.TakenDown != nil {
 		return takenDown()

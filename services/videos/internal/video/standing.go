@@ -10,16 +10,16 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may rely on the result of a read. It starts before the
-// read and uses the machine's monotonic clock.
+// lease is how long a replica may use the result of a read. It starts before the read and
+// uses the machine's monotonic clock.
 const lease = time.Second
 
-// leaseMargin is added when waiting for all leases to end: the clocks of machines run
+// leaseMargin is added when waiting for all leases to end, because the clocks of machines run
 // at slightly different speeds.
 const leaseMargin = 100 * time.Millisecond
 
-// leases caches reads by name for the length of a lease. Callers who ask at the same
-// time share one read.
+// leases caches the result of a read by name for the duration of a lease. Concurrent callers
+// share one read.
 type leases[V any] struct {
 	read   func(ctx context.Context, name string) (V, error)
 	flight singleflight.Group
@@ -35,14 +35,14 @@ type leased[V any] struct {
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }
 
-// maxKnown bounds the memory. Beyond it, the cache is emptied.
+// maxKnown bounds the number of cached results. A cache that reaches it is emptied.
 const maxKnown = 10_000
 
 func newLeases[V any](read func(context.Context, string) (V, error)) *leases[V] {
 	return &leases[V]{read: read, known: map[string]leased[V]{}}
 }
 
-// of returns the value of name, which is less than a lease old or was read after the
+// of returns the value of name. The value is less than a lease old, or was read after the
 // call began.
 func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 	var none V
@@ -61,8 +61,8 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 			if r.Err != nil {
 				return none, r.Err
 			}
-			// This caller may have joined a slow read that began before a change which has
-			// taken effect since. The next read begins after asked, so the loop ends with it.
+			// This caller may have joined a slow read that began before a change that is now
+			// in effect. The next read begins after asked, so the loop ends after that read.
 			if k := r.Val.(leased[V]); k.holds() || !k.began.Before(asked) {
 				return k.value, nil
 			}
@@ -71,10 +71,11 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 }
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
-	// Take the time before the read: a change that the read missed came after that time, so
-	// this response expires within a lease of the change.
+	// Take the time before the read: a change that the read missed was made after that time,
+	// so this value expires within a lease of the change.
 	k := leased[V]{began: time.Now()}
-	// Others wait for the same read, so it must not end with the request that started it.
+	// Other callers wait for the same read, so it must not end with the request that started
+	// it.
 	var err error
 	if k.value, err = s.read(context.WithoutCancel(ctx), name); err != nil {
 		return k, err
@@ -88,14 +89,14 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 	return k, nil
 }
 
-// standings tells whether an account's videos may be shown, with one read per account
-// and lease. If the store cannot be read, it returns an error, since the account may
-// have been suspended.
+// standings checks whether an account's videos may be shown, with one read per account and
+// lease. If the store cannot be read, it returns an error, because the account may have been
+// suspended.
 //
-// A caller that changes an account's standing stores it, and then waits for a lease. By
-// then no replica uses the old one, and the replicas need not exchange any message. So
-// this also works while Redis is down, and page views cost one read a second instead of
-// one each.
+// A caller that changes an account's standing stores the new standing and then waits for a
+// lease. After that, no replica uses the old standing. The replicas need not exchange
+// messages, so this works while Redis is down. Page views of an account cost one read a
+// second instead of one for each view.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
@@ -109,8 +110,7 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 	})}
 }
 
-// Settle waits until no replica uses anything that it read about an account before the
-// call.
+// Settle waits until no replica uses a standing that it read before the call.
 func Settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -30,7 +30,7 @@ func TestStandingsJoinNoReadFromBeforeAChange(t *testing.T) {
 			state, _ := s.of(t.Context(), "acc_a")
 			first <- state
 		}()
-		synctest.Wait() // its read has begun
+		synctest.Wait() // the first read has begun
 		mu.Lock()
 		stored = tenant.Suspended
 		mu.Unlock()
@@ -38,13 +38,13 @@ func TestStandingsJoinNoReadFromBeforeAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if state, err := s.of(t.Context(), "acc_a"); err != nil || state != tenant.Suspended {
-			t.Errorf("after the change was answered the account is %q, %v; want suspended", state, err)
+			t.Errorf("after the change the account is %q (error %v), want suspended", state, err)
 		}
 		if state := <-first; state != tenant.Active {
-			t.Errorf("who asked before the change is told %q, want what the read found", state)
+			t.Errorf("the caller before the change got %q, want %q", state, tenant.Active)
 		}
 		if reads != 2 {
-			t.Errorf("%d reads, want 2", reads)
+			t.Errorf("got %d reads, want 2", reads)
 		}
 	})
 }

@@ -15,23 +15,23 @@ type Status string
 
 // The statuses.
 const (
-	Uploading  Status = "uploading"  // waiting for the file
-	Processing Status = "processing" // the file is there and playback is being prepared
-	Ready      Status = "ready"      // can be shared; final
+	Uploading  Status = "uploading"  // the video awaits its file
+	Processing Status = "processing" // a worker is transcoding the file
+	Ready      Status = "ready"      // can be played; final
 	Failed     Status = "failed"     // another file may be uploaded at the same address
 )
 
 // transitions lists every allowed change of status.
 var transitions = map[Status][]Status{
-	Uploading:  {Processing, Failed}, // failed: no file came in time, or it was refused unread
+	Uploading:  {Processing, Failed}, // failed: no file arrived in time, or the file was rejected unread
 	Processing: {Ready, Failed},
 	Failed:     {Processing}, // another object generation was uploaded
 	Ready:      {},
 }
 
-// ErrTransition means that the table does not allow the change, or that the video no
-// longer waits for that file or job. Callers take it to mean that another caller was
-// first, and read the video again.
+// ErrTransition means that the table does not allow the change, or that the video no longer
+// waits for that file or job. Callers conclude that another caller was first, and read the
+// video again.
 var ErrTransition = errors.New("video: the status does not allow this change")
 
 // CanBecome reports whether the table allows the change.
@@ -47,16 +47,16 @@ func (v *Video) become(next Status, now time.Time) error {
 	return nil
 }
 
-// UploadLimits bound an upload before its content is read.
+// UploadLimits are the limits that are checked before a worker reads the file.
 type UploadLimits struct {
 	MaxBytes int64
 	MaxAge   time.Duration // from creation to the file's arrival
 }
 
-// FileArrived records an object at the upload address. The video starts processing
-// this generation, or fails at once if its size or its Content-Encoding is not
-// acceptable. It returns ErrTransition for a generation that was seen before, and for
-// a video that expects no file.
+// FileArrived records an uploaded object. The video starts processing this generation, or
+// fails immediately if its size or its Content-Encoding is not acceptable. FileArrived
+// returns ErrTransition for a generation that was already recorded, and for a video that
+// expects no file.
 func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
 		return fmt.Errorf("generation %d for a video that is %s and has generation %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
@@ -72,17 +72,17 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal returns the reason why a file is not worth processing, or nil if it is.
+// refusal returns why a file is rejected without processing, or nil if it is accepted.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
 		return &Failure{EmptyFile, "The uploaded file is empty. Upload it again."}
 	case s.Encoded:
-		// Storage decompresses such a file when it is read, so its size says nothing about what
-		// a worker would get.
+		// Storage decompresses such a file during a read, so its size does not bound how much
+		// a worker would read.
 		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
 			"Upload it again, uncompressed and without that header."}
-	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked it up
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked up the limit
 		return &noRoom
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return &Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}
@@ -90,8 +90,7 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	return nil
 }
 
-// endSession stops taking data from the resumable session. The pipeline tells storage
-// to end it.
+// endSession marks the resumable session as ended. The pipeline then ends it in storage.
 func (v *Video) endSession() {
 	if v.Upload.ResumableURL != "" {
 		v.Upload.Ended = append(slices.Clone(v.Upload.Ended), v.Upload.ResumableURL)
@@ -99,7 +98,7 @@ func (v *Video) endSession() {
 	v.Upload.ResumableURL, v.Upload.Recording, v.Upload.Received, v.Upload.ReceivedAt = "", false, 0, time.Time{}
 }
 
-// SessionGone notes that storage has ended session.
+// SessionGone records that storage has ended session.
 func (v *Video) SessionGone(session string) {
 	v.Upload.Ended = slices.DeleteFunc(slices.Clone(v.Upload.Ended), func(s string) bool { return s == session })
 	if v.Upload.ResumableURL == session {
@@ -110,12 +109,12 @@ func (v *Video) SessionGone(session string) {
 	}
 }
 
-// idleSession is how long an empty session keeps the room that is set aside for it.
+// idleSession is how long an empty session keeps its reserved storage.
 const idleSession = time.Hour
 
-// Forgotten ends a session that has received nothing for an hour, in an account with a
-// storage limit: other uploads need the room. A client that still wants to send in
-// parts gets a new session by asking for the video.
+// Forgotten ends a session that has received nothing for an hour if the account has a storage
+// limit, because other uploads may need the reserved storage. A client that still wants to
+// upload in parts gets a new session when it requests the video.
 func (v *Video) Forgotten(now time.Time) bool {
 	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 ||
 		now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
@@ -125,11 +124,12 @@ func (v *Video) Forgotten(now time.Time) bool {
 	return true
 }
 
-// noRoom is the failure when the account has no room for a file, or for a part of one.
+// noRoom is the failure of a video that exceeds its account's storage limit, with its file or
+// with the part received so far.
 var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
-// refuse fails the video for a file that is not worth processing. A video that
-// had failed before stays failed, with the newer reason.
+// refuse fails the video because of a rejected file. A video that had already failed gets the
+// new reason.
 func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 	if v.Status != Failed {
 		if err := v.become(Failed, now); err != nil {
@@ -142,7 +142,7 @@ func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 	return nil
 }
 
-// Expire fails a video whose file did not come in time.
+// Expire fails a video if its file did not arrive in time.
 func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	if v.Status != Uploading || now.Sub(v.CreatedAt) < limits.MaxAge {
 		return fmt.Errorf("expire a video that is %s and was created %s ago: %w", v.Status, now.Sub(v.CreatedAt), ErrTransition)
@@ -155,11 +155,11 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	return nil
 }
 
-// Publish makes m the video's media. The first media makes the video ready. Later
-// versions of the same source only add to the earlier ones, so for an older version
-// Publish returns ErrTransition.
+// Publish sets the video's media to m. The first media makes the video ready. Later versions
+// of the same source only add to the earlier versions, so Publish returns ErrTransition for
+// an older version.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
-	// Another file was uploaded since, and this result is for the old one.
+	// Another file has been uploaded, and this result is for the old file.
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
 	}
@@ -177,8 +177,9 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 	return nil
 }
 
-// Fail ends the processing of a job with a reason. A file that storage received as a form is
-// explained as such. Its Content-Type alone refuses no file: clients may send a video with any.
+// Fail ends the processing of a job with a reason. If the file was uploaded as a form, the
+// failure says so. A file is never rejected for its Content-Type alone, because clients may
+// send a video with any Content-Type.
 func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("failure of job %s: %w", jobID, ErrTransition)
@@ -193,18 +194,19 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	return nil
 }
 
-// The failures that a worker gives a form: most are no video, and `curl -d` changes the bytes
-// of others.
+// The failures that a worker reports for a form: most forms are not a video, and `curl -d`
+// changes the bytes of a file.
 const notAVideo, corruptFile = Code(transcode.NotAVideo), Code(transcode.CorruptFile)
 
-// isForm reports whether the uploader called the file a form, as `curl -F` and `curl -d` do.
+// isForm reports whether the Content-Type of the upload is that of a form, as with `curl -F`
+// and `curl -d`.
 func (s Source) isForm() bool {
 	media, _, _ := strings.Cut(strings.ToLower(s.ContentType), ";")
 	return slices.Contains([]string{"multipart/form-data", "application/x-www-form-urlencoded"}, strings.TrimSpace(media))
 }
 
-// UploadToReady returns how long the owner has waited: from when storage got the file until
-// the video could be played. It is zero if either time is unknown.
+// UploadToReady returns the time from the arrival of the file in storage until the video
+// could be played. It returns zero if either time is unknown.
 func (v *Video) UploadToReady() time.Duration {
 	if v.Source.StoredAt.IsZero() || v.ReadyAt.IsZero() {
 		return 0
@@ -212,43 +214,42 @@ func (v *Video) UploadToReady() time.Duration {
 	return max(0, v.ReadyAt.Sub(v.Source.StoredAt))
 }
 
-// ReportProgress records how far processing has come. Progress never decreases and never
-// reaches 100 before the video is ready.
+// ReportProgress records the progress of processing. Progress never decreases and does not
+// reach 100 before the video is ready.
 func (v *Video) ReportProgress(percent int) {
 	if v.Status == Processing {
 		v.Progress = max(v.Progress, min(percent, 99))
 	}
 }
 
-// UploadGrace is how long the pipeline still looks for an upload after the address has
-// expired, since the upload may have begun in time.
+// UploadGrace is how long the pipeline still checks for an upload after the upload URL has
+// expired, because the upload may have begun in time.
 const UploadGrace = 24 * time.Hour
 
-// Plan says when the pipeline comes back to a video without a notification.
+// Plan defines when the pipeline checks a video again without a notification.
 type Plan struct {
 	Upload UploadLimits
-	// Replaced is how long replaced media may still be watched through addresses given out
-	// before.
+	// Replaced is how long replaced media may still be watched through URLs returned earlier.
 	Replaced time.Duration
-	// RecordingIdle is how long after its last byte a recording counts as over.
+	// RecordingIdle is the time after its last byte at which a recording counts as finished.
 	RecordingIdle time.Duration
-	// Retention is how long a source is kept once its video is ready or failed; 0 means for
-	// ever.
+	// Retention is how long a source is kept after its video became ready or failed. 0 means
+	// indefinitely.
 	Retention time.Duration
 }
 
 // Bounds of the pauses between two checks of the same video.
 const (
 	firstPause    = 10 * time.Second
-	uploadPause   = time.Hour // storage notifies; this is for lost notifications
+	uploadPause   = time.Hour // storage sends notifications, so this only covers lost ones
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. A video that waits for an upload is checked
-// after 10 s, 20 s, 40 s and so on, up to every hour. So a hundred thousand forgotten
-// videos cost little, and an upload to a new one is noticed soon. An unfinished
-// recording is checked ten times during the pause that ends it. Every change of a video
-// must call Schedule before it is stored.
+// Schedule sets when the video is due next. A video that waits for an upload is checked after
+// 10 s, 20 s, 40 s and so on, up to every hour. A hundred thousand abandoned videos therefore
+// cost little, and an upload to a new video is detected soon. An unfinished recording is
+// checked ten times during the pause after which it counts as finished. Every change of a
+// video must call Schedule before the video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
@@ -262,18 +263,18 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		}
 	case v.Status == Uploading:
 		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
-		// A growing session takes up the account's room.
+		// A growing session uses up the account's storage limit.
 		if soon := now.Add(p.RecordingIdle); v.Upload.Received > 0 && now.Sub(v.Upload.ReceivedAt) < uploadPause && soon.Before(v.DueAt) {
 			v.DueAt = soon
 		}
 		if end := v.CreatedAt.Add(p.Upload.MaxAge); end.After(now) && end.Before(v.DueAt) {
 			v.DueAt = end
 		}
-	// Another file may come for as long as the upload address works.
+	// Another file may arrive while the upload URL is valid.
 	case v.Status == Failed && now.Before(v.Upload.ExpiresAt.Add(UploadGrace)):
 		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
 	case v.InWork():
-		// Workers give hints, so this only finds lost ones. The longer a job runs, the less
+		// Workers send hints, so this only covers lost hints. The longer a job runs, the less
 		// often it is checked.
 		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
 	default:
@@ -281,7 +282,7 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	}
 }
 
-// nextTidy returns when objects of a ready or failed video stop being needed.
+// nextTidy returns when objects of a ready or failed video are no longer needed.
 func (v *Video) nextTidy(p Plan, now time.Time) time.Time {
 	decided := v.DecidedAt()
 	if replaced := decided.Add(p.Replaced); v.Status == Ready && replaced.After(now) {
@@ -298,7 +299,7 @@ func (v *Video) InWork() bool {
 	return v.Status == Processing || v.Status == Ready && (v.Media == nil || !v.Media.Final) || v.Still != nil && v.Still.JobID != ""
 }
 
-// DecidedAt returns when the video got its current state: ready with its present media,
+// DecidedAt returns when the video reached its current state: ready with its current media,
 // or failed.
 func (v *Video) DecidedAt() time.Time {
 	switch {
@@ -319,16 +320,16 @@ func byteSize(n int64) string {
 	return fmt.Sprintf("%d %s", n, units[i])
 }
 
-// Measured reports whether the pipeline asks storage how much the video's session holds.
-// It asks for recordings, to notice their end, and for all sessions of an account with a
-// storage limit, since they take room.
+// Measured reports whether the pipeline queries storage for the size of the video's session.
+// It does so for recordings, to detect their end, and for all sessions of an account with a
+// storage limit, because they count towards the limit.
 func (v *Video) Measured() bool {
 	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
 }
 
-// Outgrown fails a video whose session holds more than the account has room for,
-// which ends the session.
+// Outgrown fails a video if its session has received more bytes than the account may still
+// store. The failure ends the session.
 func (v *Video) Outgrown(now time.Time) bool {
 	if v.StorageLimit <= 0 || v.StorageRoom < 0 || v.Upload.Received <= v.StorageRoom {
 		return false
@@ -341,8 +342,8 @@ func (v *Video) Outgrown(now time.Time) bool {
 	return true
 }
 
-// Retire ends the session of a failed video whose upload address has expired. The
-// owner gets a new address and session by asking for the video.
+// Retire ends the session of a failed video after its upload URL has expired. The owner gets
+// a new URL and session when requesting the video.
 func (v *Video) Retire(now time.Time) error {
 	if v.Status != Failed || v.Upload.ResumableURL == "" || now.Before(v.Upload.ExpiresAt.Add(UploadGrace)) {
 		return fmt.Errorf("retire the session of a video that is %s: %w", v.Status, ErrTransition)
@@ -351,9 +352,9 @@ func (v *Video) Retire(now time.Time) error {
 	return nil
 }
 
-// Receive records how much of a recording storage has, and reports whether it is over:
-// storage has received nothing more for p.RecordingIdle. A recording without any bytes
-// is not over: it counts as an upload that never began.
+// Receive records how much of a recording storage has. It reports whether the recording is
+// finished, which means that storage has received nothing for p.RecordingIdle. A recording
+// without any bytes is not finished: it counts as an upload that never began.
 func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
 	if n != v.Upload.Received {
 		v.Upload.Received, v.Upload.ReceivedAt = n, now

@@ -52,8 +52,8 @@ func failed(t *testing.T) *video.Video {
 	return v
 }
 
-// An upload that storage received as a form is explained as one, but only if the worker cannot
-// use it: the Content-Type of an upload may be anything.
+// The failure of a file that was uploaded as a form says so, but only if the worker cannot
+// use the file, because an upload may have any Content-Type.
 func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -78,7 +78,7 @@ func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 			want = video.Failure{Code: "NOT_A_VIDEO", Message: transcode.FormUpload}
 		}
 		if *v.Failure != want {
-			t.Errorf("%s of %q: %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
+			t.Errorf("failure %s of an upload with Content-Type %q is %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestStatusMovesOnlyAlongTheTable(t *testing.T) {
 	for _, from := range all {
 		for _, to := range all {
 			if got := from.CanBecome(to); got != want[[2]video.Status{from, to}] {
-				t.Errorf("%s.CanBecome(%s) = %v", from, to, got)
+				t.Errorf("%s.CanBecome(%s) = %v, want %v", from, to, got, want[[2]video.Status{from, to}])
 			}
 		}
 	}
@@ -113,25 +113,25 @@ func TestEventsOnEveryStatus(t *testing.T) {
 	none := video.Status("")
 	for name, event := range map[string]struct {
 		do   func(*video.Video) error
-		want map[video.Status]video.Status // refused when ""
+		want map[video.Status]video.Status // by the status before the event; "" means that the event is rejected
 	}{
-		"a newer file arrives": {
+		"newer file": {
 			func(v *video.Video) error { return v.FileArrived(source(2, 5), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Processing, video.Processing: none, video.Ready: none, video.Failed: video.Processing},
 		},
-		"the same file is noticed again": {
+		"same file again": {
 			func(v *video.Video) error { return v.FileArrived(source(v.Source.Generation, 5), limits, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
-		"an empty file arrives": {
+		"empty file": {
 			func(v *video.Video) error { return v.FileArrived(source(2, 0), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
-		"too large a file arrives": {
+		"file that is too large": {
 			func(v *video.Video) error { return v.FileArrived(source(2, limits.MaxBytes+1), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
-		"a file with a Content-Encoding arrives": {
+		"file with a Content-Encoding": {
 			func(v *video.Video) error {
 				s := source(2, 5)
 				s.Encoded = true
@@ -139,27 +139,27 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			},
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
-		"the job publishes": {
+		"result of the job": {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 2}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: video.Ready, video.Failed: none},
 		},
-		"the job publishes an old version": {
+		"old version of the result": {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 1}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: none, video.Failed: none},
 		},
-		"another job publishes": {
+		"result of another job": {
 			func(v *video.Video) error { return v.Publish("other", video.Media{Version: 9}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
-		"the job fails": {
+		"failure of the job": {
 			func(v *video.Video) error { return v.Fail("job", video.Failure{Code: video.Internal}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Failed, video.Ready: none, video.Failed: none},
 		},
-		"the time for uploading ends": {
+		"end of the upload time": {
 			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour)) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
-		"the time for uploading has not ended": {
+		"just before the end of the upload time": {
 			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour-time.Second)) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
@@ -176,15 +176,15 @@ func TestEventsOnEveryStatus(t *testing.T) {
 						t.Errorf("error = %v, want ErrTransition", err)
 					}
 					if diff := cmp.Diff(before, *v); diff != "" {
-						t.Errorf("a refused event changed the video (-before +after):\n%s", diff)
+						t.Errorf("a rejected event changed the video (-before +after):\n%s", diff)
 					}
 					return
 				}
 				if err != nil || v.Status != want {
-					t.Errorf("status %q, error %v; want %q", v.Status, err, want)
+					t.Errorf("got status %q and error %v, want status %q", v.Status, err, want)
 				}
 				if (v.Failure != nil) != (v.Status == video.Failed) {
-					t.Errorf("status %s with failure %v", v.Status, v.Failure)
+					t.Errorf("got status %s with failure %v, want a failure only in status failed", v.Status, v.Failure)
 				}
 			})
 		}
@@ -216,10 +216,10 @@ func TestANewFileAfterAFailureStartsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Progress != 0 || v.Failure != nil || v.Source != next {
-		t.Errorf("progress %d, failure %v, source %v", v.Progress, v.Failure, v.Source)
+		t.Errorf("after a new file: progress %d, failure %v, source %v; want 0, no failure, %v", v.Progress, v.Failure, v.Source, next)
 	}
 	if err := v.Fail("job", video.Failure{}, start); !errors.Is(err, video.ErrTransition) {
-		t.Errorf("the earlier job's failure was taken: %v", err)
+		t.Errorf("Fail of the previous job returned %v, want %v", err, video.ErrTransition)
 	}
 }
 
@@ -228,10 +228,10 @@ func TestBytesCountsWhatASessionHoldsAndNothingOfARefusedFile(t *testing.T) {
 	v := video.Video{Upload: video.Upload{Received: 700}}
 	v.Source.Size, v.Media = 600, &video.Media{Bytes: 5}
 	if got := v.Bytes(); got != 1305 {
-		t.Errorf("%d bytes, want 700 of the session, 600 of the source and 5 that were made of it", got)
+		t.Errorf("Bytes = %d, want 1305: 700 of the session, 600 of the source and 5 of its media", got)
 	}
 	v.Status, v.Media = video.Failed, nil
 	if got := v.Bytes(); got != 700 {
-		t.Errorf("%d bytes of a video whose file was refused, want the session's 700", got)
+		t.Errorf("Bytes = %d after the file was rejected, want the session's 700", got)
 	}
 }

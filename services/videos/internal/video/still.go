@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// CheckStill validates the time of a picture that an owner asks for.
+// CheckStill validates the time of a poster that an owner requests.
 func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	if !v.Playable() {
 		return []apierr.Detail{{Field: "time", Code: apierr.NotAllowed, Message: "The video has no picture before it is ready."}}
@@ -18,10 +18,10 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	return nil
 }
 
-// AskStill notes that job takes the picture at seconds. The present picture stays
+// AskStill records that job takes the poster at seconds. The video keeps its current poster
 // until then.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
-	// This replaces an earlier job: TakeStill refuses its picture.
+	// This replaces an earlier job, so TakeStill rejects the poster of that job.
 	still := Still{Time: seconds, JobID: job}
 	if v.Still != nil {
 		still.Object = v.Still.Object
@@ -29,8 +29,8 @@ func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 	v.Still, v.UpdatedAt = &still, now
 }
 
-// TakeStill makes object the picture that job took. It returns ErrTransition if the
-// video no longer waits for that job.
+// TakeStill sets the poster to object, which job took. It returns ErrTransition if the video
+// no longer waits for that job.
 func (v *Video) TakeStill(job, object string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
 		return fmt.Errorf("picture of job %s: %w", job, ErrTransition)
@@ -39,8 +39,8 @@ func (v *Video) TakeStill(job, object string, now time.Time) error {
 	return nil
 }
 
-// DropStill goes back to the automatic picture. It reports false if the video already
-// shows that.
+// DropStill restores the automatic poster. It returns false if the video already has the
+// automatic poster.
 func (v *Video) DropStill(now time.Time) bool {
 	if v.Still == nil {
 		return false
@@ -49,8 +49,8 @@ func (v *Video) DropStill(now time.Time) bool {
 	return true
 }
 
-// FailStill gives up on a picture that could not be taken. The video keeps the picture
-// it had.
+// FailStill drops the request for a poster that could not be taken. The video keeps its
+// previous poster.
 func (v *Video) FailStill(job string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
 		return fmt.Errorf("failure of job %s: %w", job, ErrTransition)

@@ -9,43 +9,43 @@ import (
 	"time"
 )
 
-// Kind says what a grant allows.
+// Kind defines what a grant allows.
 type Kind byte
 
 // The kinds of grant.
 const (
-	// Unlocked remembers in a cookie that a viewer knew the password.
+	// Unlocked is the grant in the cookie of a viewer who has entered the password.
 	Unlocked Kind = 'u'
-	// Returning remembers for longer that a viewer knew a password of the video. It only gives
-	// access to a separate budget of password guesses.
+	// Returning is the grant in a longer-lived cookie of a viewer who has entered a password
+	// of the video. It only gives access to a separate budget of password guesses.
 	Returning Kind = 'r'
-	// Watch lets a viewer's player fetch playlists. It is short-lived, since the page's player
-	// renews it while playing.
+	// Watch lets a viewer's player fetch playlists. It is short-lived because the page's
+	// player renews it during playback.
 	Watch Kind = 'w'
-	// WatchLong is like Watch, but for players that cannot renew it. So it lasts for the whole
-	// video. Its playlists carry our own media addresses, which check access again.
+	// WatchLong is like Watch, but for players that cannot renew it, so it is valid for the
+	// whole video. Its playlists contain our own media URLs, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's access, as the API hands it out. It needs no password and works
-	// whatever the privacy, even after the video expires, as long as the key or member that it
-	// was made for may read videos.
+	// Own is the owner's access, which the API returns. It needs no password and ignores the
+	// privacy and the expiry of the video. It is valid while the key or member that it was
+	// created for may read videos.
 	Own Kind = 'o'
 )
 
-// Grant is a permission that a token carries: for one video, at one revision of its
-// access, until a time.
+// Grant is the permission in a token. It is valid for one video, at one revision of its
+// access rule, until a time.
 type Grant struct {
 	Kind    Kind
 	Video   ID
 	Access  int64
 	Expires time.Time
-	By      string // the key or member of an Own grant
+	By      string // the key or member for whom an Own grant was created
 }
 
-// ErrToken means that a token was not made by us or was changed.
+// ErrToken means that we did not sign a token, or that it was changed.
 var ErrToken = errors.New("video: not a valid token")
 
-// Keyring signs and checks grants. The first secret signs and all of them check, so a
-// secret can be replaced without ending the tokens it signed.
+// Keyring signs and verifies grants. It signs with the first secret and verifies with all of
+// them, so a secret can be replaced without invalidating the tokens that it signed.
 type Keyring struct{ keys [][]byte }
 
 // MinSecret is the minimum length of a secret, in bytes.
@@ -61,7 +61,8 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 		if len(s) < MinSecret {
 			return nil, errors.New("a token secret is shorter than 32 bytes")
 		}
-		// The label keeps a grant from being valid in other places that use the same secret.
+		// The label prevents a grant from being valid elsewhere if another part uses the same
+		// secret.
 		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
 	}
 	return k, nil
@@ -69,8 +70,8 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 
 const tagSize = 16
 
-// Cursor makes the text that continues a list after a position. It is signed and bound
-// to the account, so only cursors of the account's own lists are accepted.
+// Cursor returns the cursor that continues a list after a position. It is signed and bound to
+// the account, so only cursors of the account's own lists are accepted.
 func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
@@ -80,7 +81,7 @@ func (k *Keyring) Cursor(account string, p Position) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Position reads a text that [Keyring.Cursor] made for the account.
+// Position parses a cursor that [Keyring.Cursor] returned for the account.
 func (k *Keyring) Position(account, cursor string) (Position, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(b) <= cursorTag || len(b) > 256 {
@@ -100,7 +101,7 @@ func (k *Keyring) Position(account, cursor string) (Position, bool) {
 
 const cursorTag = 8
 
-// Sign makes the token of g. Tokens fit into a path segment and a cookie.
+// Sign returns the token of g. Tokens fit into a path segment and a cookie.
 func (k *Keyring) Sign(g Grant) string {
 	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))
@@ -113,10 +114,11 @@ func (k *Keyring) Sign(g Grant) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Verify reads a token and checks that we made it. [Grant.Allows] says whether it is
+// Verify parses a token and checks that we signed it. [Grant.Allows] reports whether it is
 // still valid.
 func (k *Keyring) Verify(token string) (Grant, error) {
-	// Our tokens are shorter. The bound limits what a stranger can make us decode and hash.
+	// Our tokens are shorter. The bound limits how much an attacker can make us decode and
+	// hash.
 	if len(token) > 256 {
 		return Grant{}, ErrToken
 	}
@@ -126,14 +128,14 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	}
 	body, tag := b[:len(b)-tagSize], b[len(b)-tagSize:]
 	ours := false
-	// Try all keys, so that the time taken does not reveal which one signed.
+	// Try all keys, so the time taken does not reveal which key signed the token.
 	for _, key := range k.keys {
 		ours = hmac.Equal(mac(key, body)[:tagSize], tag) || ours
 	}
 	if !ours {
 		return Grant{}, ErrToken
 	}
-	// The MAC covers body, so the checks below only keep a malformed body from causing a panic.
+	// The MAC covers body, so the checks below only prevent a panic on a malformed body.
 	g := Grant{Kind: Kind(body[0])}
 	body = body[1:]
 	ms, n := binary.Varint(body)
@@ -155,13 +157,14 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	return g, nil
 }
 
-// Pseudonym turns facts about a viewer into a text that reveals nothing about them and
-// changes every day. So a view can be counted once without storing who watched.
+// Pseudonym returns a keyed hash of facts about a viewer. The hash changes every day and
+// reveals nothing about the viewer, so a view can be counted once without storing who
+// watched.
 func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	daily := mac(k.keys[0], []byte("viewer "+day.UTC().Format(time.DateOnly)))
 	h := hmac.New(sha256.New, daily)
 	for _, f := range facts {
-		// The lengths keep "ab", "c" apart from "a", "bc".
+		// The lengths distinguish "ab", "c" from "a", "bc".
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(f)))
 		h.Write(size[:])
@@ -170,7 +173,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 
-// Allows reports whether g lets its holder watch v at now. A change of access ends
+// Allows reports whether g allows watching v at now. A change of the access rule invalidates
 // every grant except the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
 	if g.Video != v.ID || !now.Before(g.Expires) || g.Kind == Returning {
@@ -179,8 +182,8 @@ func (g Grant) Allows(v *Video, now time.Time) bool {
 	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)
 }
 
-// GrantFor returns a permission for v with the given life. A viewer's permission never
-// outlives the video.
+// GrantFor returns a grant for v with the given lifetime. A viewer's grant never outlives the
+// video.
 func GrantFor(v *Video, kind Kind, life time.Duration, now time.Time) Grant {
 	until := now.Add(life)
 	if kind != Own && !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {

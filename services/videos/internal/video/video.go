@@ -1,15 +1,15 @@
-// Package video holds the rules of a video: its fields, the table of allowed status
-// changes, who may watch it and until when, how passwords are stored, and the tokens
-// that carry a permission to watch.
+// Package video defines the rules of a video: its fields, the table of allowed status
+// changes, who may watch it and until when, how passwords are stored, and the tokens that
+// grant access.
 //
-// [Service] is the entry point for the rest of the service. It applies the rules,
-// stores the result and does what follows a commit. It reaches storage through the
-// interfaces that it declares, [Store] and [Bucket].
+// [Service] is the entry point for the rest of the service. It applies the rules, stores the
+// result and does the work after a commit. It accesses storage through the interfaces [Store]
+// and [Bucket].
 //
-// The package guarantees that a Video built by [New] keeps every rule of the API, that
-// a status only changes as the table allows, that a ready video stays ready, and that
-// a caller who may not watch a video gets the same refusal on every page. Types do no
-// I/O; callers pass in time, ids and randomness.
+// The package guarantees that a Video built by [New] complies with every rule of the API,
+// that a status changes only as the table allows, that a ready video remains ready, and that
+// a caller who may not watch a video gets the same error on every page. The types do no I/O.
+// Callers pass in time, ids and randomness.
 package video
 
 import (
@@ -18,18 +18,19 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// ID names a video for its owner and inside the system.
+// ID identifies a video for its owner and inside the system.
 type ID string
 
-// Slug names a video in its share address. It is random, so that an unlisted video
-// cannot be found by guessing.
+// Slug identifies a video in its share URL. It is random, so nobody can guess the slug of an
+// unlisted video.
 type Slug string
 
-// Privacy says who may watch.
+// Privacy defines who may watch a video.
 type Privacy string
 
-// The privacies. Only a public video may be indexed. A password-protected video shows
-// nothing before the password is given. An expiring video shows nothing after its time.
+// The privacies. Only a public video may be indexed. Nothing of a password-protected video is
+// shown before a visitor enters the password. Nothing of an expiring video is shown after its
+// expiry.
 const (
 	Public   Privacy = "public"
 	Unlisted Privacy = "unlisted"
@@ -49,17 +50,18 @@ type Video struct {
 	Title       string
 	Description string
 	Tags        []string
-	ExternalID  string // the owner's name for it, unique among the account's videos; "" for none
+	ExternalID  string // the owner's id for the video, unique in the account; "" for none
 
 	Privacy      Privacy
 	PasswordHash string    // PHC string; only with Password
-	ExpiresAt    time.Time // only with Expiring; exclusive: gone at this instant
-	NoDownload   bool      // visitors get no file; owners always do
-	EmbedOrigins []string  // which sites may frame the video; empty: any
-	// Access counts the changes that invalidate permissions already given out. Tokens carry it
-	// and are void once it has changed.
+	ExpiresAt    time.Time // only with Expiring; exclusive: the video has expired at this time
+	NoDownload   bool      // only owners may download the file
+	EmbedOrigins []string  // the sites that may embed the video in a frame; empty: any
+	// Access counts the changes of the access rule that revoke existing permissions. Every
+	// token has this number and is invalid after it has changed.
 	Access int64
-	// AccessSetAt is when the owner last set the rule. It is zero if that was at the creation.
+	// AccessSetAt is when the owner last set the access rule. It is zero if the rule has not
+	// been set since the creation.
 	AccessSetAt time.Time
 
 	Status   Status
@@ -68,79 +70,78 @@ type Video struct {
 
 	Upload Upload
 	Source Source
-	Media  *Media // only once ready
+	Media  *Media // only when ready
 
 	Captions []Caption // by language
-	Still    *Still    // the picture that the owner chose; nil means the automatic one
+	Still    *Still    // the poster that the owner chose; nil means the automatic poster
 	Views    int64
 
-	TakenDown *Takedown // set while the operator has taken it down
+	TakenDown *Takedown // set while the operator has taken the video down
 
 	CreatedAt   time.Time
-	UpdatedAt   time.Time // when the owner or the pipeline last changed it; views do not count
+	UpdatedAt   time.Time // when the owner or the pipeline last changed the video; views do not count
 	ReadyAt     time.Time
-	PublishedAt time.Time // when the media that is shown now was published
+	PublishedAt time.Time // when the current media was published
 
-	// DueAt is when the pipeline looks at the video next. If it is zero, the pipeline does so
-	// only when something happens to the video. See [Video.Schedule].
+	// DueAt is when the pipeline checks the video next. If it is zero, the pipeline checks
+	// the video only after a notification, a hint or a request. See [Video.Schedule].
 	DueAt time.Time
 
 	// StorageLimit is how many bytes the account was allowed to store when the video was
 	// created; 0 is no limit.
 	StorageLimit int64
-	// StorageRoom is how much of StorageLimit is free. It is negative if there is no limit, or if
-	// the store has not looked it up. The store sets it when a change is made to a video that
-	// awaits its upload.
+	// StorageRoom is the unused part of StorageLimit. It is negative if there is no limit, or
+	// if the store has not looked it up. The store sets StorageRoom for an update of a video
+	// that awaits its upload.
 	StorageRoom int64
 
-	// Rev counts the stored states that an owner can tell apart.
+	// Rev counts the stored states that differ for an owner.
 	Rev int64
-	// Stored identifies the stored state that was read, for writes that must not
-	// undo a newer one.
+	// Stored identifies the stored state that was read, for writes that must not overwrite a
+	// newer state.
 	Stored time.Time
 }
 
-// Upload is where the owner sends the file.
+// Upload has the URLs to which the owner uploads the file.
 type Upload struct {
-	Object       string // the name in the bucket, the same for every attempt
+	Object       string // the object name, the same for every attempt
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
-	ResumableURL string // an open resumable session; empty after its use, or if none could be started
+	ResumableURL string // an open resumable session; empty after its use or if none could be started
 
-	// Recording says that the file is sent while it is recorded: when no more bytes come, those
-	// received are the whole file. Received is how many bytes storage had at the last check,
-	// and ReceivedAt is when that number was first seen.
+	// Recording means that the file is uploaded during its recording: when no more bytes
+	// arrive, the received bytes are the whole file. Received is how many bytes storage had
+	// at the last check, and ReceivedAt is when a check first found that number.
 	Recording  bool
 	Received   int64
 	ReceivedAt time.Time
 
-	// Most is how much the session may take, in an account with a storage limit. It is set
-	// aside, so other sessions cannot take it, until storage has ended this one.
+	// Most is how many bytes the session may take in an account with a storage limit. They
+	// are reserved for this session until storage has ended it.
 	Most int64
 
-	// Ended are sessions from which the video no longer accepts a file. They stay here until
-	// storage has ended them, so that nobody can use them to keep bytes there.
+	// Ended are the sessions from which the video no longer accepts a file. They are listed
+	// until storage has ended them, so nobody can use them to store bytes.
 	Ended []string
 }
 
 // Source is the uploaded object that the current processing reads. Its generation is
-// pinned: an object put there later is another source.
+// pinned: an object uploaded later is another source.
 type Source struct {
 	Generation  int64
 	Size        int64
 	ContentType string
 	JobID       string
-	StoredAt    time.Time // when storage got it
-	// Encoded says that the uploader sent the file with a Content-Encoding. FileArrived refuses
-	// such a file, so this is not stored.
+	StoredAt    time.Time // when the file arrived in storage
+	// Encoded reports whether the file was uploaded with a Content-Encoding. FileArrived
+	// rejects such a file, so this field is not stored.
 	Encoded bool
 }
 
-// Media is the result of processing. Fields that only players need stay packed in
-// Outcome.
+// Media is the result of processing. Fields that only players need are packed in Outcome.
 type Media struct {
 	Version    int
-	Final      bool // nothing will be added
+	Final      bool // the worker will add nothing
 	Path       string
 	Duration   float64 // seconds
 	Width      int     // as displayed
@@ -150,19 +151,19 @@ type Media struct {
 	Bytes      int64       // size of all objects
 
 	Poster     string // object name
-	Download   string // object name; empty when there is none
+	Download   string // object name; empty if there is none
 	Storyboard bool
 
 	Outcome []byte
 }
 
-// Rendition is one quality a viewer can get.
+// Rendition is one quality level that a viewer can choose.
 type Rendition struct {
 	Name      string
 	Width     int
 	Height    int
 	FrameRate float64
-	Bandwidth int // bits per second at its peak, sound included
+	Bandwidth int // peak bits per second, including audio
 	Codecs    string
 }
 
@@ -174,30 +175,30 @@ type Caption struct {
 	At     time.Time
 }
 
-// Still is a picture of the video that the owner chose by its time.
+// Still is a poster that the owner chose by its time in the video.
 type Still struct {
 	Time   float64 // seconds
-	JobID  string  // the job that takes it; "" once it is done
-	Object string  // the picture; "" until it was taken
+	JobID  string  // the job that takes the poster; "" when the job is done
+	Object string  // the poster; "" until it is taken
 }
 
-// Takedown is the operator's decision that a video must not be shown.
+// Takedown is the operator's decision to block a video.
 type Takedown struct {
 	ID     string
 	Reason string
 	At     time.Time
 }
 
-// Failure is the public reason of a failed video.
+// Failure is the public reason why a video failed.
 type Failure struct {
 	Code    Code
 	Message string
 }
 
-// Code says why a video failed.
+// Code identifies why a video failed.
 type Code string
 
-// The reasons that this service detects; workers add theirs.
+// The failures that this service detects. Workers have further codes.
 const (
 	EmptyFile         Code = "EMPTY_FILE"
 	UnsupportedFormat Code = "UNSUPPORTED_FORMAT"
@@ -206,27 +207,27 @@ const (
 	Internal          Code = "INTERNAL"
 )
 
-// Expired reports whether the video's time is over.
+// Expired reports whether the video has expired.
 func (v *Video) Expired(now time.Time) bool {
 	return !v.ExpiresAt.IsZero() && !now.Before(v.ExpiresAt)
 }
 
-// AwaitsUpload reports whether a file put at the upload address would be used.
+// AwaitsUpload reports whether a file sent to the upload URL would be used.
 func (v *Video) AwaitsUpload() bool { return v.Status == Uploading || v.Status == Failed }
 
-// Indexable reports whether search engines and previews may name the video.
+// Indexable reports whether search engines may index the video.
 func (v *Video) Indexable() bool { return v.Privacy == Public }
 
 // Previewable reports whether the video's title and picture may be shown to
-// somebody who has not asked to watch: link previews, oEmbed, thumbnails.
+// somebody who has not opened its page: link previews, oEmbed, thumbnails.
 func (v *Video) Previewable(now time.Time) bool {
 	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
 
-// Playable reports whether the video is ready to be watched.
+// Playable reports whether the video is ready to play.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
-// Reserved returns how much more the video's session may take than it held at the last
+// Reserved returns how many more bytes the video's session may take than it had at the last
 // check.
 func (v *Video) Reserved() int64 {
 	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
@@ -235,7 +236,7 @@ func (v *Video) Reserved() int64 {
 	return max(0, v.Upload.Most-v.Upload.Received)
 }
 
-// Poster returns the object of the video's picture: the owner's choice, or else the
+// Poster returns the object of the video's poster: the one that the owner chose, or else the
 // automatic one. It returns "" if there is none.
 func (v *Video) Poster() string {
 	switch {
@@ -248,10 +249,10 @@ func (v *Video) Poster() string {
 }
 
 // Bytes returns the video's size in storage: its source, its media, and the bytes that
-// its resumable session held at the last check.
+// its resumable session had at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
-	// A refused file is removed when it is refused.
+	// A rejected file is removed immediately, so it does not count.
 	if v.Status != Failed || v.Source.JobID != "" {
 		n += v.Source.Size
 	}
@@ -266,9 +267,9 @@ var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }
 
-// Changed returns the event for the change from before, or [events.Quiet] if nobody can
-// see the change. Unless it is quiet, the change increments the revision. UpdatedAt
-// changes with every visible change except views and progress.
+// Changed returns the event for the change from before to v, or [events.Quiet] if the change
+// is not visible. A visible change increments the revision. UpdatedAt changes with every
+// visible change except views and progress.
 func (v *Video) Changed(before *Video) events.Type {
 	what, ok := statusEvents[v.Status]
 	switch {
