@@ -80,7 +80,7 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 				"waiting": db.AwaitFormat(t.Context()),
 			} {
 				if !errors.Is(err, firestoredb.ErrFormat) {
-					t.Errorf("%s: %v, want %v", what, err, firestoredb.ErrFormat)
+					t.Errorf("%s: got %v, want %v", what, err, firestoredb.ErrFormat)
 				}
 			}
 			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {
