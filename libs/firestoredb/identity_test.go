@@ -87,7 +87,7 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 				"a peek":  func() error { _, err := db.Peek(t.Context()); return err }(),
 			} {
 				if !errors.Is(err, firestoredb.ErrFormat) {
-					t.Errorf("%s: %v, want %v", what, err, firestoredb.ErrFormat)
+					t.Errorf("%s: got %v, want %v", what, err, firestoredb.ErrFormat)
 				}
 			}
 			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {
