@@ -23,7 +23,7 @@ import (
 )
 
 // Counts stores the click counts of one partition: the total of each link and the counts of its
-// days. In the same transaction it stores the counted position in the producers' click logs.
+// days. In the same transaction it stores the last counted batch of each producer.
 type Counts struct {
 	s    *Store
 	part int
