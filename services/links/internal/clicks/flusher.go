@@ -396,7 +396,7 @@ const (
 	missingAfter = 15 * time.Minute
 )
 
-// audit finds processes that ended without signing off and whose spool was not taken over. It
+// audit finds processes that ended without signing off and left a spool that was not taken over. It
 // counts them in a metric.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()

@@ -27,7 +27,7 @@ import (
 type Counts struct {
 	s    *Store
 	part int
-	// overtaken is the error for a writer whose progress is not the stored progress.
+	// overtaken is the error for a writer with a progress other than the stored progress.
 	overtaken error
 
 	mu    sync.Mutex
