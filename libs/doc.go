@@ -1,21 +1,21 @@
-// Package libs is the root of the module that every Linkreel service shares. It has no
-// code of its own. Read this page first: it defines the words that the code uses.
+// Package libs is the root of the module that every Linkreel service shares. It contains no code.
+// Read this page first: it defines the terms used in the code.
 //
 //	account     owns records, members and keys. It has an id, a plan, limits, and a
 //	            standing.
-//	member      a person of an account, with a role.
-//	principal   on whose behalf a request acts: a key's account, or a member who
+//	member      a person in an account, with a role.
+//	principal   the caller of a request: a key's account, or a member who
 //	            is signed in (identity.Principal).
-//	record      something that an account owns: a link, a domain, a video, a
+//	record      an object that belongs to an account: a link, a domain, a video, a
 //	            webhook, a key. Records of other accounts look as if they did not
 //	            exist.
 //	kind        a type of record: its document, its events, its limit
 //	            (record.Kind).
-//	change      one atomic step of a record, a transaction of Firestore
+//	change      one atomic update of a record, in a Firestore transaction
 //	            (record.Tx). It reads the current record and decides what to
-//	            write. It may run several times, so it has no other effect.
+//	            write. It may run several times, so it has no other effects.
 //	event       a description of a change, written in the same commit
-//	            (events.Event). The outbox keeps it until it has its place in the
+//	            (events.Event). The outbox keeps it until it has a position in the
 //	            account's feed.
 //	announce    tell every replica which cached values are stale: after the
 //	            commit, before the response.
@@ -30,11 +30,11 @@
 //	erase       remove all records of an account, a page at a time, readable or
 //	            not.
 //	purge       remove the files of a deleted video from storage.
-//	due         the time at which a record must be looked at. The index of these
+//	due         the time at which a record must be processed. The index of these
 //	            times is split into buckets, because Firestore accepts few
-//	            writes a second where values keep rising (record.Due).
-//	set aside   postpone a record for an hour because it cannot be decoded.
-//	            Otherwise it would hide others.
+//	            writes a second to an index with rising values (record.Due).
+//	set aside   postpone a record that cannot be decoded by an hour.
+//	            Otherwise it would block the records after it.
 //	lane        one of the ranges into which an index, a log or a queue is split,
 //	            so that several processes can work on it.
 //	lease       the right of a worker to work on something until a certain time. A
@@ -44,11 +44,11 @@
 //	            checks by itself from time to time. A wake-up is a hint.
 //	replica     one running process of a service. Any number may run, and each
 //	            may be killed at any time.
-//	fence       a rule that keeps one account from using up what all share.
+//	fence       a rule that keeps one account from using up a shared resource.
 //	            ARCHITECTURE.md lists the fences with their tests.
 //
-// The packages, from the bottom up: apierr and identity define words that all others
-// use. firestoredb, objectstore, redisdb and queue access the stores. events, tenant,
-// quota, tags, label and search are what records have in common. record combines them.
-// httpapi, apikey, peer and boot turn them into a service.
+// The packages, from the bottom up: apierr and identity define words that all others use.
+// firestoredb, objectstore, redisdb and queue access the stores. events, tenant, quota, tags, label
+// and search implement the common parts of records. record combines them. httpapi, apikey, peer and
+// boot make a service of them.
 package libs

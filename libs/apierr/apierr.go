@@ -19,10 +19,10 @@ type Code string
 
 // Codes of the public API, with the HTTP status of each.
 const (
-	BadRequest        Code = "BAD_REQUEST"        // 400: not HTTP, or ambiguous HTTP
+	BadRequest        Code = "BAD_REQUEST"        // 400: the request is not HTTP, or ambiguous
 	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
 	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or parameter breaks a rule; see Details
-	InvalidCursor     Code = "INVALID_CURSOR"     // 400: not a cursor that we issued
+	InvalidCursor     Code = "INVALID_CURSOR"     // 400: a cursor that this deployment did not issue
 	MissingAPIKey     Code = "MISSING_API_KEY"    // 401
 	InvalidAPIKey     Code = "INVALID_API_KEY"    // 401
 	APIKeyExpired     Code = "API_KEY_EXPIRED"    // 401
@@ -31,34 +31,34 @@ const (
 	InsufficientScope Code = "INSUFFICIENT_SCOPE" // 403: with RequiredScope
 	QuotaExceeded     Code = "QUOTA_EXCEEDED"     // 403
 	AccountSuspended  Code = "ACCOUNT_SUSPENDED"  // 403
-	Forbidden         Code = "FORBIDDEN"          // 403: the action is refused; never for an API record
+	Forbidden         Code = "FORBIDDEN"          // 403: the action is not allowed; never used for an API record
 
-	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
+	NotFound       Code = "NOT_FOUND"        // 404: no path, account or key matches
 	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
 	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing, or of another account
 	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing, or of another account
 
 	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing, or of another account
-	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, too old, or of another webhook
+	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, expired, or of another webhook
 
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
-	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match does not match
+	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match names an outdated version
 	BodyTooLarge         Code = "BODY_TOO_LARGE"         // 413: over 1 MiB
 	UnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE" // 415
 	HeadersTooLarge      Code = "HEADERS_TOO_LARGE"      // 431
 
 	SlugTaken             Code = "SLUG_TAKEN"              // 409
 	LastOwner             Code = "LAST_OWNER"              // 409: an account must keep an owner
-	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: the invited person is a member already
+	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: the invited person is already a member
 	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: the sign-in identity belongs to another person
-	HasSignIn             Code = "HAS_SIGN_IN"             // 409: the member can sign in without a sign-in link
-	SignInByProvider      Code = "SIGN_IN_BY_PROVIDER"     // 409: the identity provider must confirm this member
+	HasSignIn             Code = "HAS_SIGN_IN"             // 409: the member does not need a sign-in link
+	SignInByProvider      Code = "SIGN_IN_BY_PROVIDER"     // 409: the identity provider must confirm the member
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	AccountNotSuspended   Code = "ACCOUNT_NOT_SUSPENDED"   // 409: only a suspended account can be deleted
 	AccountDeleting       Code = "ACCOUNT_DELETING"        // 409: the account is being erased
-	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the same account and kind has it
+	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind uses it
 	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: enable the webhook before sending to it
 	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: nobody has answered the device's request yet
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
@@ -66,13 +66,13 @@ const (
 
 	Gone        Code = "GONE"         // 410: an expired link or video, on public pages
 	TakenDown   Code = "TAKEN_DOWN"   // 410: a link or video that the operator took down, on public pages
-	CursorAhead Code = "CURSOR_AHEAD" // 410: a place in the feed that a restore has undone; with RestartAfter
+	CursorAhead Code = "CURSOR_AHEAD" // 410: a position in the feed that a restore has removed; see RestartAfter
 	RateLimited Code = "RATE_LIMITED" // 429: with Retry-After
 	Internal    Code = "INTERNAL"     // 500: unknown; the log has the cause
 	Unavailable Code = "UNAVAILABLE"  // 503: a dependency is down; with Retry-After
 )
 
-// statuses is the one place that maps a failure to an HTTP status.
+// statuses is the only table that maps a failure to an HTTP status.
 var statuses = map[Code]int{
 	BadRequest:            http.StatusBadRequest,
 	InvalidJSON:           http.StatusBadRequest,
@@ -133,7 +133,7 @@ func (c Code) Status() int {
 // DocURL returns the path, below the deployment's base address, of the page that explains c.
 func (c Code) DocURL() string { return "/docs/guides/errors#" + strings.ToLower(string(c)) }
 
-// Codes lists every code that has a status, for the documents and the tests.
+// Codes returns every code that has a status, for the documentation and the tests.
 func Codes() []Code {
 	out := make([]Code, 0, len(statuses))
 	for c := range statuses {
@@ -142,7 +142,7 @@ func Codes() []Code {
 	return out
 }
 
-// DetailCode says which rule a field broke.
+// DetailCode names the rule that a field broke.
 type DetailCode = string
 
 // Rules that a field can break.
@@ -180,14 +180,14 @@ type Error struct {
 	Code    Code
 	Message string
 	Details []Detail
-	// MoreDetails counts broken rules beyond [MaxDetails].
+	// MoreDetails is the number of broken rules beyond [MaxDetails].
 	MoreDetails int
 
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
-	RequiredRole              string // with InsufficientScope, if no scope is enough
-	RestartAfter              string // with CursorAhead: the cursor from which to read on
-	StartsAt                  int64  // with NotFound: when the link becomes active, in ms since 1970; 0 if that is not the reason
+	RequiredRole              string // with InsufficientScope, if only a higher role helps
+	RestartAfter              string // with CursorAhead: the cursor from which to resume
+	StartsAt                  int64  // with NotFound: when the link starts, in ms since 1970, or 0
 
 	// OnPage marks an error on a public page. There the links and videos of a suspended
 	// account are gone (410); API calls get 403.
@@ -195,11 +195,11 @@ type Error struct {
 
 	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
 	Allow      []string      // with MethodNotAllowed
-	ETag       string        // with PreconditionFailed: the version that the record has now
+	ETag       string        // with PreconditionFailed: the current version of the record
 	Err        error
 }
 
-// New makes an error whose message the caller may see.
+// New returns an error whose message the caller may see.
 func New(code Code, message string) *Error { return &Error{Code: code, Message: message} }
 
 // Wrap is [New] with a cause for the log.
@@ -210,12 +210,12 @@ func Wrap(code Code, message string, err error) *Error {
 // MaxDetails is the maximum number of broken rules that a response lists.
 const MaxDetails = 50
 
-// Invalid makes a VALIDATION_ERROR that names every broken rule.
+// Invalid returns a VALIDATION_ERROR that names every broken rule.
 func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
 
-// InvalidSome is [Invalid] for an incomplete list. more is the number of details that are left out.
+// InvalidSome is [Invalid] for an incomplete list. more is the number of omitted details.
 func InvalidSome(more int, details ...Detail) *Error {
 	e := Invalid(details...)
 	if e.MoreDetails = more; more > 0 {
@@ -228,16 +228,15 @@ func InvalidSome(more int, details ...Detail) *Error {
 	return e
 }
 
-// Down makes an UNAVAILABLE that asks the caller to come back after a second.
+// Down returns an UNAVAILABLE that asks the caller to retry after a second.
 func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
 }
 
-// Contended makes a RATE_LIMITED for a change that ran out of time because other changes
-// of the same record or account were faster. It asks the caller to come back after a
-// second.
+// Contended returns a RATE_LIMITED for a change that timed out because of concurrent changes to the
+// same record or account. It asks the caller to retry after a second.
 func Contended(err error) *Error {
-	return &Error{Code: RateLimited, Message: "Too many requests change the same thing at once. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
+	return &Error{Code: RateLimited, Message: "Too many concurrent requests change this record or account. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
 // Status returns the HTTP status of e's code, except that a suspended account's public
@@ -265,14 +264,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is an [Error] of the same code, so that
-// errors.Is(err, apierr.New(apierr.SlugTaken, "")) also finds a wrapped error.
+// Is reports whether target is an [Error] with the same code, so that errors.Is(err,
+// apierr.New(apierr.SlugTaken, "")) also finds a wrapped error.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
 }
 
-// ScopeRequired refuses a caller who lacks a scope.
+// ScopeRequired returns the error for a caller who lacks a scope.
 func ScopeRequired(scope, message string) *Error {
 	return &Error{Code: InsufficientScope, RequiredScope: scope, Message: message}
 }

@@ -18,9 +18,9 @@ func TestFrom(t *testing.T) {
 		want   apierr.Code
 		status int
 	}{
-		{"a coded error is found through wrapping", fmt.Errorf("create: %w", taken), apierr.SlugTaken, 409},
-		{"an unknown error is opaque", io.ErrUnexpectedEOF, apierr.Internal, 500},
-		{"nil stays nil", nil, "", 500},
+		{"a wrapped error with a code", fmt.Errorf("create: %w", taken), apierr.SlugTaken, 409},
+		{"an error without a code", io.ErrUnexpectedEOF, apierr.Internal, 500},
+		{"no error", nil, "", 500},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -34,13 +34,13 @@ func TestFrom(t *testing.T) {
 		})
 	}
 	if !errors.Is(fmt.Errorf("x: %w", taken), apierr.New(apierr.SlugTaken, "")) {
-		t.Error("errors.Is does not match by code")
+		t.Error("errors.Is = false for two errors with the same code, want true")
 	}
 	if !errors.Is(apierr.From(io.EOF), io.EOF) {
-		t.Error("From lost the cause")
+		t.Error("errors.Is does not find the cause after From")
 	}
 	if got := apierr.From(io.EOF).Message; got == io.EOF.Error() {
-		t.Errorf("the inner text reached the caller: %q", got)
+		t.Errorf("message for the caller = %q, want it without the text of the cause", got)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestEveryCodeHasAnErrorStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range apierr.Codes() {
 		if s := c.Status(); s < 400 || s > 599 {
-			t.Errorf("%s has status %d", c, s)
+			t.Errorf("%s has status %d, want 400 to 599", c, s)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// A failure has a code, and the code decides the status. Layers add what they were doing.
-// Callers check the code, never the text.
+// An error has a code, and the code decides the status. Each layer wraps the error with what it was
+// doing. Callers check the code, never the text.
 func ExampleNew() {
 	taken := apierr.New(apierr.SlugTaken, "The slug \"sale\" is already taken. Choose another.")
 	err := fmt.Errorf("create link: %w", taken)
@@ -17,7 +17,7 @@ func ExampleNew() {
 	// Output: SLUG_TAKEN 409
 }
 
-// A dependency that is down gives a 503, and its own error text appears only in the log.
+// A dependency that is down causes a 503. The text of its error appears only in the log.
 func ExampleDown() {
 	err := apierr.Down(errors.New("dial tcp 10.0.0.7:6379: connection refused"))
 	e := apierr.From(err)
@@ -25,7 +25,7 @@ func ExampleDown() {
 	// Output: UNAVAILABLE 503
 }
 
-// Any error that is not an *apierr.Error is an internal failure.
+// Any error that is not an *apierr.Error becomes an internal error.
 func ExampleFrom() {
 	e := apierr.From(errors.New("index out of range"))
 	fmt.Println(e.Code, e.Status())

@@ -26,7 +26,7 @@ import (
 
 var perMinute = map[identity.Plan]int{identity.Free: 60, identity.Creator: 600, identity.Business: 1200, identity.Enterprise: 3000}
 
-// keyring is the Source of every client in these tests. Tests change what it returns.
+// keyring is the Source of all clients in these tests. A test can change its records.
 type keyring struct {
 	mu    sync.Mutex
 	keys  map[string]apikey.Record
@@ -151,7 +151,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -161,7 +161,7 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	good := ring.add(t, "acc_1", identity.Free)
-	r := newReplica(t, ring, "127.0.0.1:1") // nothing listens there
+	r := newReplica(t, ring, "127.0.0.1:1") // no server listens on this port
 	for name, tc := range map[string]struct {
 		bearer string
 		want   apierr.Code
@@ -179,7 +179,7 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 	for i := range 10_000 {
 		bad := fmt.Sprintf("lr_live_%038d", i)
 		if _, err := r.Authenticate(t.Context(), bad, netip.Addr{}); code(err) != apierr.InvalidAPIKey {
-			t.Fatalf("malformed key %q: %v", bad, err)
+			t.Fatalf("malformed key %q: got %v, want INVALID_API_KEY", bad, err)
 		}
 	}
 	if n := ring.asked.Load(); n != 0 {
@@ -195,7 +195,7 @@ func TestAuthenticateKnowsThePrincipal(t *testing.T) {
 	r.clock.freeze()
 	d := accept(t, r, key)
 	if d.Principal.AccountID != "acc_1" || d.Principal.Plan != identity.Business || !d.Principal.Scopes.Has(identity.KeysWrite) {
-		t.Errorf("principal %+v", d.Principal)
+		t.Errorf("principal = %+v, want acc_1 with plan business and scope keys:write", d.Principal)
 	}
 	if want := (apikey.Limit{Limit: 1200, Remaining: 1199, ResetAfter: 50 * time.Millisecond, Allowed: true}); d.Limit != want {
 		t.Errorf("limit %+v, want %+v", d.Limit, want)
@@ -205,7 +205,7 @@ func TestAuthenticateKnowsThePrincipal(t *testing.T) {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 0 {
-		t.Errorf("100 requests with a fresh record made %d calls to the source", n)
+		t.Errorf("100 requests with a fresh record made %d calls to the source, want 0", n)
 	}
 }
 
@@ -217,16 +217,16 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 	key := identity.NewKey(rand.Reader)
 	for range 50 {
 		if _, err := r.Authenticate(t.Context(), key.Secret(), netip.Addr{}); code(err) != apierr.InvalidAPIKey {
-			t.Fatalf("unknown key: %v", err)
+			t.Fatalf("unknown key: got %v, want INVALID_API_KEY", err)
 		}
 	}
 	if n := ring.asked.Load(); n != 1 {
-		t.Errorf("asked %d times, want 1", n)
+		t.Errorf("%d calls to the source, want 1", n)
 	}
 	r.clock.forward(10 * time.Second)
 	_, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{})
 	if n := ring.asked.Load(); n != 2 {
-		t.Errorf("asked %d times after ten seconds, want 2", n)
+		t.Errorf("%d calls to the source after ten seconds, want 2", n)
 	}
 }
 
@@ -239,11 +239,11 @@ func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
 	for range 100 {
 		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{}) })
 	}
-	eventually(t, "the first call to the source", func() bool { return ring.asked.Load() > 0 })
+	eventually(t, "the source is called", func() bool { return ring.asked.Load() > 0 })
 	close(ring.delay)
 	wg.Wait()
 	if n := ring.asked.Load(); n != 1 {
-		t.Errorf("100 concurrent requests asked %d times, want 1", n)
+		t.Errorf("100 concurrent requests made %d calls to the source, want 1", n)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
 		}
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
-		for _, r := range replicas { // a caller that keeps using the key while it is revoked
+		for _, r := range replicas { // This caller keeps using the key during the revocation.
 			wg.Go(func() {
 				for {
 					select {
@@ -280,7 +280,7 @@ func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
 		for _, r := range replicas {
 			if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 				accepted++
-				t.Errorf("trial %d: %v", i, err)
+				t.Errorf("trial %d: got %v, want API_KEY_REVOKED", i, err)
 			}
 		}
 		close(stop)
@@ -300,13 +300,13 @@ func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
 	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan, r.PerMinute = identity.Free, perMinute[identity.Free] }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); d.Principal.Plan != identity.Free || d.Limit.Limit != 60 {
-			t.Errorf("after the downgrade: plan %v, limit %d", d.Principal.Plan, d.Limit.Limit)
+			t.Errorf("after the downgrade: plan %v with limit %d, want free with 60", d.Principal.Plan, d.Limit.Limit)
 		}
 	}
 	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Suspended = true }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); !d.Principal.Suspended {
-			t.Error("after the suspension: not suspended")
+			t.Error("after the suspension: Suspended = false, want true")
 		}
 	}
 }
@@ -322,7 +322,7 @@ func TestARevocationIsToldThoughItsRequestHasNoTimeLeft(t *testing.T) {
 	cancel()
 	a.InvalidateAccount(ctx, "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := b.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the revocation was announced: %v", err)
+		t.Errorf("after the revocation was announced: got %v, want API_KEY_REVOKED", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	}
 	for name, r := range map[string]replica{"a": a, "b": b} {
 		if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-			t.Errorf("replica %s after revoke and flush: %v", name, err)
+			t.Errorf("replica %s after revocation and flush: got %v, want API_KEY_REVOKED", name, err)
 		}
 	}
 }
@@ -361,7 +361,7 @@ func TestAnEmptiedRedisCausesNoStorm(t *testing.T) {
 	}
 	wg.Wait()
 	if n := ring.asked.Load() - before; n > 30 {
-		t.Errorf("300 concurrent requests after a flush verified %d times", n)
+		t.Errorf("300 concurrent requests after a flush made %d verifications, want at most 30", n)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // the new version is lost in the fail-over
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("five seconds later: %v", err)
+		t.Errorf("five seconds later: got %v, want API_KEY_REVOKED", err)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestAStoreRestoredFromBackupWinsOverRedis(t *testing.T) {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 0 {
-		t.Errorf("the version was not reset: %d more verifications", n)
+		t.Errorf("%d more verifications, want 0: the version in Redis was not reset", n)
 	}
 }
 
@@ -408,7 +408,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	}
 	d := accept(t, r, key)
 	if d.Limit.Limit != 600 || d.Limit.Remaining >= remaining+2 || d.Limit.Remaining < remaining-5 {
-		t.Errorf("the local bucket started full: %+v after %d remaining", d.Limit, remaining)
+		t.Errorf("local bucket = %+v, want about the %d tokens that were left in Redis", d.Limit, remaining)
 	}
 	eventually(t, "the outage is noticed", func() bool {
 		before := ring.asked.Load()
@@ -419,7 +419,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true })
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("five seconds after a revoke without Redis: %v", err)
+		t.Errorf("five seconds after a revocation without Redis: got %v, want API_KEY_REVOKED", err)
 	}
 	other := ring.add(t, "acc_2", identity.Free)
 	if err := server.Restart(t.Context()); err != nil {
@@ -451,7 +451,7 @@ func TestAChangeWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 		return v == "2"
 	})
 	if _, err := b.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the late announcement: %v", err)
+		t.Errorf("after the late announcement: got %v, want API_KEY_REVOKED", err)
 	}
 }
 
@@ -477,14 +477,14 @@ func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
 	for range 200 {
 		began := time.Now()
 		if _, err := c.Authenticate(t.Context(), key, netip.Addr{}); err != nil {
-			t.Fatalf("with Redis paused: %v", err)
+			t.Fatalf("with Redis paused: got %v, want no error", err)
 		}
 		if time.Since(began) > 50*time.Millisecond {
 			slow++
 		}
 	}
 	if slow > 10 {
-		t.Errorf("%d of 200 requests waited for a paused Redis", slow)
+		t.Errorf("%d of 200 requests waited for a paused Redis, want at most 10", slow)
 	}
 }
 
@@ -533,7 +533,7 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	ring.set(errors.New("connection refused"))
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("got %v, want UNAVAILABLE: the record is known to be out of date", err)
+		t.Errorf("got %v, want UNAVAILABLE, because the record is known to be outdated", err)
 	}
 }
 
@@ -553,9 +553,10 @@ func TestSteadyTrafficDoesNotStormAnAuthThatIsAway(t *testing.T) {
 		}
 		r.clock.forward(100 * time.Millisecond)
 	}
-	// One call by the request that finds auth away, then ten a second.
+	// The request that finds auth unreachable makes one call. After that, at most ten calls a
+	// second.
 	if n := ring.asked.Load() - before; n > 12 {
-		t.Errorf("2,000 requests in a second asked %d times, want at most 12", n)
+		t.Errorf("2,000 requests in a second made %d calls to the source, want at most 12", n)
 	}
 }
 
@@ -564,17 +565,17 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 	ring := &keyring{}
 	r := newReplica(t, ring, redistest.Start(t))
 	for name, poison := range map[string][]any{
-		"another type":       {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
-		"a text as version":  {"hset", "lr:acct:{%s}", "v", "latest"},
-		"a huge version":     {"hset", "lr:acct:{%s}", "v", "1e308"},
-		"a future version":   {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
-		"a negative version": {"hset", "lr:acct:{%s}", "v", "-1"},
-		"not a number":       {"hset", "lr:acct:{%s}", "v", "nan"},
-		"a full bucket":      {"set", "lr:acct:{%s}:t", "9e300"},
-		"an old bucket":      {"set", "lr:acct:{%s}:t", "-9e300"},
-		"no bucket":          {"set", "lr:acct:{%s}:t", "nan"},
-		"another bucket":     {"hset", "lr:acct:{%s}:t", "x", "1"},
-		"no incarnation":     {"hset", "lr:acct:{%s}", "e", ""},
+		"value of another type":  {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
+		"text as version":        {"hset", "lr:acct:{%s}", "v", "latest"},
+		"huge version":           {"hset", "lr:acct:{%s}", "v", "1e308"},
+		"future version":         {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
+		"negative version":       {"hset", "lr:acct:{%s}", "v", "-1"},
+		"not a number":           {"hset", "lr:acct:{%s}", "v", "nan"},
+		"full bucket":            {"set", "lr:acct:{%s}:t", "9e300"},
+		"old bucket":             {"set", "lr:acct:{%s}:t", "-9e300"},
+		"no bucket":              {"set", "lr:acct:{%s}:t", "nan"},
+		"bucket of another type": {"hset", "lr:acct:{%s}:t", "x", "1"},
+		"no incarnation":         {"hset", "lr:acct:{%s}", "e", ""},
 	} {
 		account := identity.NewID("acc")
 		key := ring.add(t, account, identity.Enterprise)
@@ -589,15 +590,15 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		for range 3 {
 			d, err := r.Authenticate(t.Context(), key, netip.Addr{})
 			if err != nil || d.Limit.ResetAfter < 0 || d.Limit.ResetAfter > time.Minute || d.Limit.Remaining > 3000 {
-				t.Errorf("%s: %+v, %v", name, d.Limit, err)
+				t.Errorf("%s: limit %+v, error %v; want a valid limit and no error", name, d.Limit, err)
 			}
 		}
-		if name == "another type" {
+		if name == "value of another type" {
 			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
 		}
 		r.InvalidateAccount(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.Revoked = true }))
 		if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-			t.Errorf("%s, then revoked: %v", name, err)
+			t.Errorf("%s, then revoked: got %v, want API_KEY_REVOKED", name, err)
 		}
 	}
 }
@@ -613,10 +614,10 @@ func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
 	r.clock.forward(2 * time.Second)
 	before := ring.asked.Load()
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyExpired {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want API_KEY_EXPIRED", err)
 	}
 	if ring.asked.Load() != before {
-		t.Error("an expired key was asked for again")
+		t.Error("an expired key was verified again")
 	}
 }
 
@@ -628,7 +629,7 @@ func TestTheBucketIsExact(t *testing.T) {
 			ring := &keyring{}
 			r := newReplica(t, ring, server)
 			key := ring.add(t, "acc_1", identity.Free)
-			second := ring.add(t, "acc_1", identity.Free) // a second key does not raise the rate
+			second := ring.add(t, "acc_1", identity.Free) // a second key of the account does not raise its rate
 			began := time.Now()
 			allowed := 0
 			var last apikey.Limit
@@ -640,16 +641,16 @@ func TestTheBucketIsExact(t *testing.T) {
 				if last = accept(t, r, k).Limit; last.Allowed {
 					allowed++
 					if want := 60 - allowed; last.Remaining < want {
-						t.Fatalf("request %d: %d remaining, want at least %d", allowed, last.Remaining, want)
+						t.Fatalf("request %d: %d tokens left, want at least %d", allowed, last.Remaining, want)
 					}
 				}
 			}
 			back := int(time.Since(began)/time.Second) + 1
 			if allowed < 60 || allowed > 60+back {
-				t.Errorf("%d of 200 requests allowed in %v, want 60 and one a second", allowed, time.Since(began))
+				t.Errorf("%d of 200 requests allowed in %v, want 60 plus one per second", allowed, time.Since(began))
 			}
 			if last.Allowed || last.Remaining != 0 || last.RetryAfter <= 0 || last.RetryAfter > time.Second || last.ResetAfter > time.Minute {
-				t.Errorf("limit of a refused request: %+v", last)
+				t.Errorf("limit of a refused request = %+v, want no tokens left and RetryAfter of at most a second", last)
 			}
 		})
 	}
@@ -665,13 +666,13 @@ func TestChargeTakesAllOrNothing(t *testing.T) {
 			d := accept(t, r, ring.add(t, "acc_1", identity.Free))
 			l, err := r.Charge(t.Context(), d.Principal, 50)
 			if err != nil || !l.Allowed || l.Remaining < 9 || l.Remaining > 10 {
-				t.Errorf("Charge(50) = %+v, %v", l, err)
+				t.Errorf("Charge(50) of 59 = %+v, %v, want it allowed with 9 left", l, err)
 			}
 			if l, err = r.Charge(t.Context(), d.Principal, 20); err != nil || l.Allowed || l.Remaining < 9 || l.RetryAfter <= 0 {
-				t.Errorf("Charge(20) of 9 = %+v, %v", l, err)
+				t.Errorf("Charge(20) of 9 = %+v, %v, want it refused with RetryAfter", l, err)
 			}
 			if l, err = r.Charge(t.Context(), d.Principal, 9); err != nil || !l.Allowed {
-				t.Errorf("Charge(9) of 9 = %+v, %v", l, err)
+				t.Errorf("Charge(9) of 9 = %+v, %v, want it allowed", l, err)
 			}
 		})
 	}
@@ -685,25 +686,24 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	const hash = "lr:acct:{acc_1}"
 	accept(t, r, key)
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= 0 || life > 5*time.Minute {
-		t.Errorf("the hash lives for %s", life)
+		t.Errorf("the hash expires in %s, want at most 5m", life)
 	}
 	// A hash that is in use gets its expiry renewed.
 	r.redis.PExpire(t.Context(), hash, time.Minute)
 	accept(t, r, key)
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
-		t.Errorf("after a request the hash expires in %s", life)
+		t.Errorf("after a request the hash expires in %s, want more than 1m", life)
 	}
-	// A request after the hash has expired causes one call to auth; the next ones cause
-	// none.
+	// A request after the hash has expired causes one call to auth. Later requests cause none.
 	r.redis.Del(t.Context(), hash)
 	before := ring.asked.Load()
 	for range 5 {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 1 {
-		t.Errorf("after a pause auth was asked %d times, want once", n)
+		t.Errorf("%d calls to auth after a pause, want 1", n)
 	}
-	eventually(t, "the bucket is full, so its key has expired", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
+	eventually(t, "the bucket is full and its key has expired", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
 }
 
 func TestRedisAndReplicasCountAlikeAtEveryRate(t *testing.T) {
@@ -717,12 +717,12 @@ func TestRedisAndReplicasCountAlikeAtEveryRate(t *testing.T) {
 		key := ring.add(t, account, identity.Free)
 		ring.change(account, func(r *apikey.Record) { r.PerMinute = rate })
 		if a, b := accept(t, redis, key).Limit, accept(t, alone, key).Limit; a != b || !a.Allowed {
-			t.Errorf("%d a minute: Redis says %+v, a replica alone %+v", rate, a, b)
+			t.Errorf("%d a minute: limit with Redis = %+v, without = %+v, want equal limits", rate, a, b)
 		}
 		p := &identity.Principal{AccountID: account, PerMinute: rate}
 		a, err := redis.Charge(t.Context(), p, rate+1)
 		if b, alike := alone.Charge(t.Context(), p, rate+1); err != nil || alike != nil || a.Allowed || b.Allowed || a.Limit != b.Limit {
-			t.Errorf("more than all of %d a minute: Redis says %+v, %v, a replica alone %+v, %v", rate, a, err, b, alike)
+			t.Errorf("a charge above %d a minute: %+v, %v with Redis and %+v, %v without; want both refused with equal limits", rate, a, err, b, alike)
 		}
 	}
 }
@@ -738,6 +738,6 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	}
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the session was revoked: %v", err)
+		t.Errorf("after the session was revoked: got %v, want API_KEY_REVOKED", err)
 	}
 }

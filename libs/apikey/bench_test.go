@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// BenchmarkAuthenticate measures what each API request costs: one Redis round trip.
-// Compare it with ping, which measures the round trip alone.
+// BenchmarkAuthenticate measures the cost of authentication in each API request, one Redis round
+// trip. The case ping measures only the round trip, for comparison.
 func BenchmarkAuthenticate(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))

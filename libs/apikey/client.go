@@ -24,11 +24,11 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// The bounds that the package comment promises.
+// The bounds promised in the package comment.
 const (
 	freshFor   = 5 * time.Second  // how long a record is used before auth is asked again
 	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
-	unknownFor = 10 * time.Second // how long the response "no such key" is cached
+	unknownFor = 10 * time.Second // how long an unknown key is cached as unknown
 
 	maxKeys    = 100_000 // known keys in memory
 	maxUnknown = 10_000  // unknown keys in memory
@@ -55,9 +55,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the response for one request with an accepted key. The request may still be
-// refused: because Limit.Allowed is false, because the principal is suspended, or because
-// of its plan or scopes.
+// Decision is the result for one request with an accepted key. The caller must still refuse the
+// request if Limit.Allowed is false, or if the principal is suspended or lacks the plan or scope.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
 	Limit     Limit
@@ -67,7 +66,7 @@ type Decision struct {
 var (
 	degraded = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_auth_checks_degraded_total",
-		Help: "Key checks that could not take the usual path: cold, local (no Redis), stale (no auth), unavailable.",
+		Help: "Key checks that did not take the usual path: cold, local (without Redis), stale (without auth), unavailable.",
 	}, []string{"how"}, metrics.Each("cold", "local", "stale", "unavailable")...)
 	redisFailures = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_auth_redis_failures_total", Help: "Failed calls to Redis for limits and account versions.",
@@ -97,14 +96,14 @@ type Client struct {
 	pending   map[string]int64 // account → version that is not in Redis yet
 }
 
-// New makes a client. It opens no connection, so it works while Redis or auth is down.
+// New returns a client. It opens no connection, so it succeeds even while Redis or auth is down.
 func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
 		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
-		// Entries have their own times, which are compared with cfg.Now. Expiry here only
-		// frees memory.
+		// The validity of an entry is decided by its own times and cfg.Now. The expiry of the cache
+		// only frees memory.
 		known: otter.Must(
 			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
 		),
@@ -115,12 +114,12 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 			&otter.Options[string, *bucket]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)},
 		),
 	}
-	// A few failures at one instant are not an outage: a busy machine can stall for 100
-	// ms. Once we assume an outage, a revocation may need 5 seconds to take effect.
+	// A few simultaneous failures are not an outage: a busy machine can stall for 100 ms. During an
+	// assumed outage, a revocation may need 5 seconds to take effect.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
-				cfg.Log.Warn("Redis does not answer or refuses writes; limits are local and keys are verified every few seconds until it does", "error", err)
+				cfg.Log.Warn("Redis is unreachable or refuses writes; until it recovers, rate limits are local and keys are verified every few seconds", "error", err)
 			}},
 	)
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
@@ -132,7 +131,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.breaker.Close()
 	c.pendingMu.Lock()
-	c.stop() // under the lock, so that c.later starts nothing after Wait
+	c.stop() // under the lock, so that c.later starts no goroutine after Wait
 	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
@@ -140,21 +139,20 @@ func (c *Client) Close() {
 	c.buckets.StopAllGoroutines()
 }
 
-// entry is a verified key in this replica's memory. An entry is replaced, never changed.
-// Only its incarnation may be set later, if it was 0.
+// entry is a verified key in this replica's memory. An entry is immutable, except that its
+// incarnation may be set later if it was 0. A new verification replaces the entry.
 type entry struct {
 	rec         *Record
 	bucket      *bucket
-	incarnation atomic.Int64 // the hash's incarnation before verification began; 0 if unknown
+	incarnation atomic.Int64 // the incarnation of the hash before verification began; 0 if unknown
 	asked       time.Time    // when verification began; the record is at least as recent
 }
 
-// Authenticate checks the bearer token of one request and takes one token from the
-// account's bucket. Errors are MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED,
-// API_KEY_REVOKED and UNAVAILABLE, and RATE_LIMITED for a client that tries many keys
-// that do not exist. from is the client's address; a zero from is not limited. With
-// API_KEY_EXPIRED and API_KEY_REVOKED the decision names the last known principal of the
-// key. Ignore the decision's other fields.
+// Authenticate checks the API key of one request and takes one token from the account's bucket. It
+// returns the errors MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and
+// UNAVAILABLE, and RATE_LIMITED for a client that tries many unknown keys. from is the client's
+// address; a zero from is not limited. With API_KEY_EXPIRED and API_KEY_REVOKED, the decision
+// contains the last known principal of the key, and its other fields are not meaningful.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -179,7 +177,7 @@ func errInvalidKey() error {
 	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key. Check that it is complete, and that it belongs to this deployment.")
 }
 
-// refuse turns an internal error into the one for the caller.
+// refuse converts an internal error into the error for the caller.
 func (c *Client) refuse(err error) error {
 	if errors.Is(err, ErrUnknownKey) {
 		return errInvalidKey()
@@ -192,9 +190,8 @@ func (c *Client) refuse(err error) error {
 	return apierr.Down(fmt.Errorf("verify API key: %w", err))
 }
 
-// decide confirms e with Redis and takes a token. If Redis does not confirm the record,
-// decide verifies it and tries again. Two rounds are enough unless the account changes
-// meanwhile.
+// decide confirms e with Redis and takes a token. If Redis does not confirm the record, decide
+// verifies it and tries again. Two rounds are enough unless the account changes at the same time.
 func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, error) {
 	began := c.cfg.Now()
 	var disproved int64
@@ -216,8 +213,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		if got.standing == holds {
-			// If the key was new to this replica, keep the incarnation under which Redis
-			// accepted it. Later calls are compared with that one.
+			// If the key was new to this replica, keep the incarnation under which Redis accepted
+			// it. Later calls compare with that incarnation.
 			e.incarnation.CompareAndSwap(0, got.incarnation)
 			return Decision{&e.rec.Principal, got.limit}, nil
 		}
@@ -240,7 +237,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		case errors.Is(err, ErrUnknownKey):
 			return Decision{}, err
 		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= usableFor && ctx.Err() == nil:
-			// Redis lost its data while auth is away, so act as if both were away.
+			// Redis lost its data while auth is unreachable. Act as if both were unreachable.
 			degraded.WithLabelValues("stale").Inc()
 			return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 		default:
@@ -250,9 +247,9 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	return Decision{}, errors.New("account changes faster than it can be verified")
 }
 
-// decideAlone decides without Redis, and so cannot see changes of authority. The record must
-// have been verified since Redis failed. If only this call to Redis failed, the record must
-// have been verified since the decision began.
+// decideAlone decides without Redis, so it cannot detect changes of authority. The record must have
+// been verified since Redis failed. If only this call to Redis failed, the record must have been
+// verified since the decision began.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
 	since, away := c.breaker.Away()
 	if !away {
@@ -273,8 +270,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		default:
 			degraded.WithLabelValues("stale").Inc()
 		}
-		// decide has checked the old record, but the fresh one may be revoked, and the old one
-		// may have expired during the wait. So check again.
+		// decide has checked the old record, but the fresh one may be revoked, and the old one may
+		// have expired during the wait. Check the fresh record too.
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
 			return Decision{Principal: &e.rec.Principal}, err
 		}
@@ -302,16 +299,15 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// The probe writes, because a Redis that only answers reads (while it fails over or is out
-	// of memory) is of no use here.
+	// The probe writes. During a failover, or when it is out of memory, Redis answers only reads,
+	// and this package needs writes.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()
 }
 
-// bucket finds the principal's bucket. All keys of an account share one. The sessions
-// of each member share another, so that a busy script does not lock people out of the
-// console.
+// bucket returns the principal's bucket. All keys of an account share one bucket. The sessions of
+// each member share another bucket, so that a busy script does not lock people out of the console.
 func (c *Client) bucket(p *identity.Principal) *bucket {
 	member := ""
 	if p.Session {

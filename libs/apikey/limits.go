@@ -8,15 +8,15 @@ import (
 // Limit is the state of an account's bucket after a request has taken from it.
 type Limit struct {
 	Limit      int           // requests a minute, and the bucket's size
-	Remaining  int           // requests that would be served right now
+	Remaining  int           // requests that would be allowed now
 	ResetAfter time.Duration // until the bucket is full again
-	RetryAfter time.Duration // until the same request would be served; zero when Allowed
+	RetryAfter time.Duration // until the same request would be allowed; zero if Allowed
 	Allowed    bool
 }
 
-// bucket holds the Redis keys of one bucket and the bucket's state as this replica last saw
-// it. While Redis is away, this replica continues from that state, so that an outage does
-// not refill every bucket.
+// bucket holds the Redis keys of one bucket and the bucket's state as this replica last saw it.
+// While Redis is unreachable, this replica continues from that state, so that an outage does not
+// refill every bucket.
 type bucket struct {
 	state, tokens string // the keys of the account's hash and of the bucket
 
@@ -24,7 +24,7 @@ type bucket struct {
 	full time.Time // when the bucket is full again
 }
 
-// take takes n tokens by the same rule as takeScript.
+// take takes n tokens, with the same rules as takeScript.
 func (b *bucket) take(n, rate int, now time.Time) Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,8 +33,7 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	if b.full.Before(now) {
 		b.full = now
 	}
-	// After a change of plan or a jump of the clock, the debt must not exceed one full
-	// bucket.
+	// After a change of plan or a clock jump, the bucket may be in debt by at most its full size.
 	if latest := now.Add(size); b.full.After(latest) {
 		b.full = latest
 	}
@@ -46,9 +45,8 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	return limitOf(rate, after.Sub(now), 0)
 }
 
-// stepOf returns the time in which one token comes back, in whole microseconds as in
-// takeScript. It is at least a microsecond and at most a minute, so that no rate makes
-// us divide by zero.
+// stepOf returns the time in which one token is refilled, in whole microseconds as in takeScript.
+// It is at least a microsecond, which prevents a division by zero, and at most a minute.
 func stepOf(rate int) time.Duration {
 	return max(time.Microsecond, (time.Minute / time.Duration(max(1, rate))).Truncate(time.Microsecond))
 }

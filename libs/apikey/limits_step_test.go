@@ -12,7 +12,7 @@ func TestStepOfEveryRateIsAtLeastAMicrosecond(t *testing.T) {
 			t.Errorf("stepOf(%d) = %v, want %v", rate, got, want)
 		}
 		if got := limitOf(rate, 0, 0); got.Remaining != rate && rate > 0 {
-			t.Errorf("limitOf(%d).Remaining = %d", rate, got.Remaining)
+			t.Errorf("limitOf(%d).Remaining = %d, want 0", rate, got.Remaining)
 		}
 	}
 }

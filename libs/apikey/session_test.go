@@ -29,8 +29,8 @@ func (k *keyring) addSession(t testing.TB, account, member string, plan identity
 	return key.Secret()
 }
 
-// A busy script takes from the account's bucket, not from the members' buckets. Two sessions
-// of one member share a bucket. Both are true with Redis and without.
+// A busy script takes from the account's bucket, not from the members' buckets. Two sessions of one
+// member share a bucket. This applies with and without Redis.
 func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without": "127.0.0.1:1"} {
@@ -46,25 +46,25 @@ func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 				accept(t, r, key)
 			}
 			if d := accept(t, r, key); d.Limit.Allowed && addr != "127.0.0.1:1" {
-				// Redis counts by its own clock, which cannot be stopped. 100 calls take less
-				// than a second.
-				t.Errorf("after 101 calls of a key of 60 a minute: %+v", d.Limit)
+				// Redis uses its own clock, which the test cannot stop. 100 calls take less than a
+				// second.
+				t.Errorf("after 101 calls with a key of 60 a minute: limit %+v, want no tokens left", d.Limit)
 			}
 			d := accept(t, r, ada)
 			if !d.Limit.Allowed || d.Limit.Remaining != 59 {
-				t.Errorf("Ada's first call: %+v", d.Limit)
+				t.Errorf("Ada's first call: limit %+v, want 59 left", d.Limit)
 			}
 			if p := d.Principal; !p.Session || p.MemberID != "mem_ada" || p.MemberName != "Ada" || p.Role != identity.Admin {
-				t.Errorf("principal %+v", p)
+				t.Errorf("principal = %+v, want the session of Ada (mem_ada) with role admin", p)
 			}
 			if d := accept(t, r, adaToo); d.Limit.Remaining > 58 {
-				t.Errorf("Ada's second session has a bucket of its own: %+v", d.Limit)
+				t.Errorf("first call of Ada's second session: limit %+v, want at most 58 left", d.Limit)
 			}
 			if l, err := r.Charge(t.Context(), d.Principal, 50); err != nil || l.Remaining > 9 {
-				t.Errorf("Charge takes from another bucket: %+v, %v", l, err)
+				t.Errorf("Charge(50) = %+v, %v, want at most 9 left", l, err)
 			}
 			if d := accept(t, r, bob); d.Limit.Remaining != 59 {
-				t.Errorf("Bob's first call: %+v", d.Limit)
+				t.Errorf("Bob's first call: limit %+v, want 59 left", d.Limit)
 			}
 		})
 	}
@@ -81,6 +81,6 @@ func TestASessionEndsWithTheAccountsVersion(t *testing.T) {
 	v := ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true })
 	one.InvalidateAccount(t.Context(), "acc_1", v)
 	if _, err := other.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the session ended: %v", err)
+		t.Errorf("after the session ended: got %v, want API_KEY_REVOKED", err)
 	}
 }

@@ -45,9 +45,8 @@ type Record struct {
 // zero time.
 const Never = -62135596800000
 
-// refusal returns why a known key is not accepted at now, or nil if it is. Both reasons
-// are final: a revoked or expired key never works again, so we can refuse it without
-// verifying it again.
+// refusal returns why a known key is not accepted at now, or nil if it is. Both reasons are final:
+// a revoked or expired key never works again, so it can be refused without another verification.
 func (r *Record) refusal(now time.Time) error {
 	switch {
 	case r.Revoked:
@@ -75,13 +74,12 @@ func (r *Record) check() error {
 	return nil
 }
 
-// Rights looks up by public id what a key or a member may do now. It is for grants, such
-// as download addresses, that must end when the rights of the key or member who asked
-// for them end.
+// Rights looks up the current rights of a key or member by public id. It is used for grants, such
+// as download addresses, that must end when the key or member that requested them loses its rights.
 type Rights interface {
-	// Scopes returns what the key or the member with this id may do in the account. It
-	// returns no scopes for a revoked or expired key, a removed member, or an id of another
-	// account. The response includes every change that was committed before the call began.
+	// Scopes returns the rights of the key or member with this id in the account. It returns no
+	// scopes for a revoked or expired key, a removed member, or an id of another account. The
+	// result includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
@@ -95,7 +93,7 @@ type flight struct {
 	err         error
 }
 
-// demand is what a verification must satisfy for its caller.
+// demand is what a caller requires of a verification.
 type demand struct {
 	incarnation int64     // the record must be verified under this incarnation; 0 accepts any
 	under       int64     // if incarnation is 0, a new verification stores this one instead
@@ -128,7 +126,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	case age < freshFor*4/5:
 		return e, nil
 	case age < freshFor:
-		// Verify ahead of time, so that a key in steady use never waits.
+		// Verify in advance, so that requests with a key in steady use never wait.
 		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
@@ -144,13 +142,13 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	return nil, err
 }
 
-// look verifies a key that is not in memory. A client network with too many unknown
-// keys gets RATE_LIMITED instead.
+// look verifies a key that is not in memory. It returns RATE_LIMITED if the client's network has
+// sent too many unknown keys.
 func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	if from.IsValid() {
 		if wait := c.misses.Wait(from); wait > 0 {
 			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
-				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
+				Message: "Your network has sent too many requests with API keys that do not exist. Try again after the time in Retry-After."}
 		}
 	}
 	e, err := c.verify(ctx, hash, nil, demand{}, c.patience(false))
@@ -160,15 +158,14 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 	return e, err
 }
 
-// lasting is how long auth must have been away before requests with a new key wait
-// less. One failed verification says little: it may have failed because of another
-// account.
+// lasting is how long auth must have been unreachable before requests with a new key wait less. A
+// single failed verification is not enough: the record of another account may have caused it.
 const lasting = time.Second
 
-// patience returns how long to wait for auth. While auth is away, requests with a fallback
-// do not wait at all. Once auth has been away for [lasting], the others wait only a short
-// time. But each time the breaker allows an attempt, one request waits long enough to notice
-// that auth is back.
+// patience returns how long to wait for auth. While auth is unreachable, requests with a fallback
+// do not wait. After auth has been unreachable for [lasting], the other requests wait only a short
+// time. Each time the breaker allows an attempt, one request waits long enough to notice that auth
+// has recovered.
 func (c *Client) patience(fallback bool) time.Duration {
 	since, away := c.asking.Away()
 	switch {
@@ -183,9 +180,9 @@ func (c *Client) patience(fallback bool) time.Duration {
 
 var errSlow = errors.New("auth did not answer in time")
 
-// verify waits for a verification that meets d. It joins one that is in flight, or uses
-// one that another request has just made. old is the entry that the caller rejected, or
-// nil if it had none.
+// verify waits for a verification that meets d. It joins one that is in flight, or uses the result
+// that another request has just obtained. old is the entry that the caller rejected, or nil if it
+// had none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	f := c.start(ctx, hash, old, d, wait > 0)
 	if wait <= 0 {
@@ -208,11 +205,10 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 	}
 }
 
-// start begins a verification unless one that meets d is in flight, or has ended since
-// the caller found old. Without this check, each caller that waited for the lock would
-// ask auth again. For a caller that does not wait, it begins a verification only as often
-// as the breaker allows. Without that limit, steady traffic with known keys would become a
-// storm of connections.
+// start begins a verification unless one that meets d is in flight, or has ended since the caller
+// found old. Without this check, each caller that waited for the lock would call auth again. For a
+// caller that does not wait, the breaker limits the rate of verifications. Without that limit,
+// steady traffic with known keys would cause a storm of connections.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
@@ -237,7 +233,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	return f
 }
 
-// landed marks a flight as finished. It is for a response that was available already.
+// landed marks a flight as finished. Use it for a result that was already available.
 func landed(f *flight) *flight {
 	f.done = make(chan struct{})
 	close(f.done)
@@ -264,12 +260,12 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		c.forget(hash, f.began)
 	default:
 		if c.asking.Fail() {
-			c.cfg.Log.WarnContext(ctx, "cannot verify API keys; known ones keep working for a while", "error", err)
+			c.cfg.Log.WarnContext(ctx, "cannot verify API keys; known keys keep working for 30 seconds", "error", err)
 		}
-		f.err = fmt.Errorf("ask auth: %w", err)
+		f.err = fmt.Errorf("call auth: %w", err)
 	}
 	c.flightsMu.Lock()
-	// A caller with another demand may have replaced this flight meanwhile.
+	// A caller with another demand may have replaced this flight.
 	if c.flights[hash] == f {
 		delete(c.flights, hash)
 	}
@@ -277,7 +273,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-// keep stores e unless there is a newer entry: flights may land out of order.
+// keep stores e unless there is a newer entry: flights may finish out of order.
 func (c *Client) keep(hash string, e *entry) {
 	// The key may have been looked up just before it was created.
 	c.unknown.Invalidate(hash)

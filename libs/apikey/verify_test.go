@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// never is a source that does not answer until the test ends.
+// never is a source that blocks until the test ends.
 type never struct{ done <-chan struct{} }
 
 func (n never) Verify(context.Context, string) (*Record, error) {
@@ -14,9 +14,9 @@ func (n never) Verify(context.Context, string) (*Record, error) {
 	return nil, ErrUnknownKey
 }
 
-// Redis was emptied and drops every other call. Some requests therefore ask for a
-// verification under its new incarnation. The others accept any verification that begins
-// now and store it under the old incarnation.
+// Redis was emptied and drops every other call. Some requests therefore demand a verification under
+// the new incarnation. The others accept any verification that begins now, and store it under the
+// old incarnation.
 func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	t.Parallel()
 	done, now := make(chan struct{}), time.Now()
@@ -29,12 +29,12 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 		flights[c.start(t.Context(), "hash", nil, demand{incarnation: 2}, true)] = true
 	}
 	if len(flights) != 2 {
-		t.Errorf("200 requests made %d verifications, want one of each kind", len(flights))
+		t.Errorf("200 requests made %d verifications, want 2, one for each kind of demand", len(flights))
 	}
 }
 
-// One failed verification is not an outage. It may concern a single record of another
-// account that cannot be read.
+// One failed verification is not an outage. The only cause may be an unreadable record of another
+// account.
 func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -43,18 +43,18 @@ func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	c.asking.Fail()
 	for range 3 {
 		if got := c.patience(false); got != c.cfg.ColdBudget {
-			t.Errorf("after one failure, a new key waits %v, want %v", got, c.cfg.ColdBudget)
+			t.Errorf("after one failure, a request with a new key waits %v, want %v", got, c.cfg.ColdBudget)
 		}
 	}
 	now = now.Add(lasting)
 	if first, second := c.patience(false), c.patience(false); first != c.cfg.ColdBudget || second != c.cfg.Budget {
-		t.Errorf("after a second of failures, new keys wait %v and %v, want one full wait and then %v", first, second, c.cfg.Budget)
+		t.Errorf("after a second of failures, requests with new keys wait %v and %v, want one full wait and then %v", first, second, c.cfg.Budget)
 	}
 	if got := c.patience(true); got != 0 {
-		t.Errorf("a known key waits %v while auth is away, want no wait", got)
+		t.Errorf("a request with a known key waits %v while auth is unreachable, want 0", got)
 	}
 	c.asking.OK()
 	if got := c.patience(false); got != c.cfg.ColdBudget {
-		t.Errorf("after auth has answered, a new key waits %v", got)
+		t.Errorf("after auth has recovered, a request with a new key waits %v, want the full time", got)
 	}
 }

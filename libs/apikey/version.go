@@ -11,9 +11,9 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Two scripts share an account's hash: takeScript runs with every request,
-// versionScript after every change of authority. In this table a record is a replica's
-// cached copy of a key; its version comes from the account's document.
+// Two scripts share an account's hash: takeScript runs with each request, versionScript after each
+// change of authority. In this table, a record is a replica's cached copy of a key. Its version
+// comes from the account's document.
 //
 //	the hash in Redis              the record                     what takeScript returns
 //	-----------------------------  -----------------------------  ------------------------------------
@@ -28,15 +28,14 @@ import (
 //
 // versionScript only ever raises the version and never makes a hash. If there is no hash, no
 // replica needs a warning: the next request makes one with a new incarnation, under which every
-// record must be verified again. So Redis can be emptied at any moment without reviving a revoked
-// key, and a hash may expire. It expires at most [stateLife] after the account's last request, so
-// that Redis keeps only the accounts that are active now, not all that were active today. The price
-// is one more call to auth with the first request after such a pause. An account that stays active
-// pays nothing.
+// record must be verified again. So emptying Redis or the expiry of a hash never makes a revoked
+// key valid again. A hash expires at most [stateLife] after the account's last request, so Redis
+// holds only recently active accounts. The cost is one extra call to auth for the first request
+// after such a pause. Accounts in continuous use have no extra cost.
 //
-// Each bucket is a key of its own, which expires when the bucket is full: a missing key is a full
-// bucket. If buckets were fields of the hash, those of former members would stay for as long as the
-// account is active.
+// Each bucket has its own key, which expires when the bucket is full. A missing key therefore means
+// a full bucket. If buckets were fields of the hash, those of former members would remain as long
+// as the account is active.
 
 // stateLife is the expiry of an account's hash in Redis. A request renews it only when less
 // than half is left, so Redis keeps the hash for at least half of stateLife after the last
@@ -51,12 +50,12 @@ func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 type standing int
 
 const (
-	holds       standing = iota // nothing newer is known
-	unconfirmed                 // Redis does not know; verify the record again
-	outdated                    // something newer is known
+	holds       standing = iota // no newer version is known
+	unconfirmed                 // Redis has no version; verify the record again
+	outdated                    // a newer version is known
 )
 
-// ask is one call of takeScript.
+// ask holds the arguments of one call of takeScript.
 type ask struct {
 	incarnation int64 // 0: none; or [anyRecord]
 	version     int64
@@ -84,11 +83,11 @@ type taken struct {
 //
 // It takes from the bucket only if the record is valid, so that after a change of plan the new rate
 // applies from the first request on. A record without incarnation (its key is new to this replica)
-// holds if the hash has a version that is not higher than the record's. The hash got that version
-// after it was made, so the version is at least as new as the hash. With incarnation -1 the script
-// does not check the record. A value that is not a hash, or not a whole number, was not written by
-// us and counts as missing. A token comes back after a whole number of microseconds, at least one,
-// so that no rate makes us divide by zero.
+// is valid if the hash has a version that is not higher than the record's. The hash received that
+// version after it was created, so the version is at least as new as the hash. With incarnation -1
+// the script does not check the record. A value that is not a hash, or not a whole number, was not
+// written by this package and counts as missing. A token is refilled after a whole number of
+// microseconds. The minimum is one, which prevents a division by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
 // version that the store has disproved, tokens a minute, tokens to take, the life of
@@ -140,8 +139,8 @@ redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.max(1, math.c
 return {0, e or 0, 0, left(), full - now, 0}
 `)
 
-// take runs takeScript within the Redis budget. If Redis is known to be away, take fails at
-// once.
+// take runs takeScript within the Redis budget. If Redis is known to be unreachable, take fails
+// immediately.
 func (c *Client) take(ctx context.Context, b *bucket, a ask) (taken, error) {
 	var n []int64
 	err := c.breaker.Call(ctx, c.cfg.RedisBudget, func(ctx context.Context) (err error) {
@@ -178,17 +177,17 @@ if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV
 return 1
 `)
 
-// versionPatience is how long a caller waits for Redis before it leaves the rest to the background.
-// It is generous, because a revocation takes effect at once only if Redis has the new version
-// before the caller gets its response.
+// versionPatience is how long a caller waits for Redis before the update continues in the
+// background. It is generous, because a revocation takes effect immediately only if Redis has the
+// new version before the caller gets its response.
 const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
-// every replica verifies records below version again before it uses them. Call it after the
-// commit and before the response. While Redis is away, it still returns and keeps trying in the
-// background. Until that succeeds, only the age of an old record makes replicas stop using it.
+// every replica verifies records below version again before it uses them. Call it after the commit
+// and before the response. While Redis is unreachable, it still returns and retries in the
+// background. Until a retry succeeds, replicas stop using an old record only because of its age.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
-	// The commit has happened, even if it used up the rest of the request's time.
+	// The change is committed, so announce it even if the request has no time left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
 	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
@@ -197,7 +196,7 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 			return
 		}
 		if !outage.Pause(ctx, wait) {
-			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer",
+			c.cfg.Log.WarnContext(ctx, "Redis is unreachable; the revocation takes effect within seconds instead of immediately",
 				"account", accountID, "error", err)
 			c.later(accountID, version)
 			return
@@ -221,7 +220,7 @@ func (c *Client) later(accountID string, version int64) {
 	c.pending[accountID] = max(c.pending[accountID], version)
 }
 
-// retell raises the versions that Redis has missed as soon as Redis is back.
+// retell raises the versions that Redis has missed as soon as Redis has recovered.
 func (c *Client) retell() {
 	for outage.Pause(c.ctx, 500*time.Millisecond) {
 		c.pendingMu.Lock()
@@ -233,7 +232,7 @@ func (c *Client) retell() {
 				break
 			}
 			c.pendingMu.Lock()
-			// A later change of the same account may have been added meanwhile.
+			// A later change of the same account may have been added in the meantime.
 			if c.pending[account] == version {
 				delete(c.pending, account)
 			}

@@ -34,26 +34,26 @@ const location = "https://api.linkreel.invalid/openapi.json"
 
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Route is one operation of the document. Path is in OpenAPI's format, with parameters
-// in braces.
+// Route describes one operation of the document. Path is in OpenAPI's format, with parameters in
+// braces.
 type Route struct {
 	Method, Path, OperationID string
 	// Tag is the first tag; "Operator" marks operations that only the operator may call.
 	Tag string
-	// Scope and Plan are what a key needs; empty if the operation requires none.
+	// Scope and Plan are required of the key; empty if the operation requires none.
 	Scope, Plan string
 	// Open marks an operation that needs no key: its security is an empty list.
 	Open bool
 }
 
-// Operation says what a request may contain.
+// Operation describes the allowed contents of a request.
 type Operation struct {
-	// Query maps the name of each query parameter to whether it may be repeated.
+	// Query maps the name of each query parameter to true if it may be repeated.
 	Query map[string]bool
 	// Body is set if the operation takes a body of any type.
 	Body bool
-	// Schema is the schema of the JSON body; nil if the operation takes none. Values to
-	// validate must keep numbers exact, as [jsonschema.UnmarshalJSON] does.
+	// Schema is the schema of the JSON body; nil if the operation takes none. Decode the values to
+	// validate with [jsonschema.UnmarshalJSON], which keeps numbers exact.
 	Schema *jsonschema.Schema
 }
 
@@ -65,8 +65,8 @@ type Document struct {
 	components map[string]*jsonschema.Schema
 }
 
-// Load returns the embedded document. The first call parses it and compiles its
-// schemas. If that fails, the build is broken and must not run, so Load panics.
+// Load returns the embedded document. The first call parses it and compiles its schemas. Load
+// panics if that fails, because such a build must not run.
 func Load() *Document { return load() }
 
 var load = sync.OnceValue(func() *Document {
@@ -77,8 +77,8 @@ var load = sync.OnceValue(func() *Document {
 	return d
 })
 
-// Parse reads an OpenAPI 3.1 document in YAML. It is exported for tests that break the
-// contract on purpose; all other code uses [Load].
+// Parse reads an OpenAPI 3.1 document in YAML. It is exported for tests with broken contracts. All
+// other code uses [Load].
 func Parse(src []byte) (*Document, error) {
 	js, err := toJSON(src)
 	if err != nil {
@@ -89,7 +89,8 @@ func Parse(src []byte) (*Document, error) {
 		return nil, fmt.Errorf("read document: %w", err)
 	}
 	Loosen(root)
-	// The whole document is one resource, so that references between its schemas need no rewriting.
+	// The document is compiled as one resource, so references between its schemas need no
+	// rewriting.
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
@@ -127,10 +128,10 @@ func Parse(src []byte) (*Document, error) {
 	return d, nil
 }
 
-// Loosen removes the schemas of items from the lists that are marked x-item-errors. The
-// operation checks each of these items by itself and answers an invalid one as an error of
-// that item, so whoever validates whole requests must let the item pass. v is a document or
-// a part of one, as encoding/json decodes it, and is changed in place.
+// Loosen removes the schemas of items from the lists that are marked x-item-errors. The operation
+// checks these items one by one and reports an invalid item in that item's result, so a validator
+// of whole requests must accept the item. v is a document, or part of a document, as decoded by
+// encoding/json. Loosen changes it in place.
 func Loosen(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -161,7 +162,7 @@ func route(method, path string, op map[string]any) Route {
 	return r
 }
 
-// query maps the name of each query parameter to whether it may be repeated.
+// query maps the name of each query parameter to true if it may be repeated.
 func query(root any, lists ...any) map[string]bool {
 	out := map[string]bool{}
 	for _, list := range lists {
@@ -179,20 +180,20 @@ func query(root any, lists ...any) map[string]bool {
 	return out
 }
 
-// Operation finds an operation by method and OpenAPI path ("/api/v1/links/{id}"). It
-// returns nil if the document does not have it.
+// Operation returns the operation with this method and OpenAPI path ("/api/v1/links/{id}"), or nil
+// if the document has no such operation.
 func (d *Document) Operation(method, path string) *Operation {
 	return d.operations[strings.ToUpper(method)+" "+path]
 }
 
-// Component finds a schema under components/schemas by name. It returns nil if there is
-// none. The code uses it for BulkItem, because a bulk request is validated item by item.
+// Component returns the schema with this name under components/schemas, or nil if there is none. It
+// is needed for BulkItem, because a bulk request is validated item by item.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
-// Routes lists every operation, by path and method.
+// Routes returns every operation, sorted by path and method.
 func (d *Document) Routes() []Route { return append([]Route(nil), d.routes...) }
 
-// YAML returns the document as it is in openapi.yaml.
+// YAML returns the text of openapi.yaml.
 func (d *Document) YAML() []byte { return source }
 
 // JSON returns the same document as JSON, with names in their original order.
@@ -215,7 +216,7 @@ func pointer(parts ...string) string {
 	return b.String()
 }
 
-// object walks down nested maps by name. It returns nil if a step is missing.
+// object follows the names through nested maps. It returns nil if a name is missing.
 func object(v any, names ...string) map[string]any {
 	for _, n := range names {
 		m, _ := v.(map[string]any)

@@ -28,7 +28,7 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		ok                       bool
 	}{
 		{"smallest link", "POST", "/api/v1/links", `{"url":"https://example.com"}`, true},
-		{"link without url", "POST", "/api/v1/links", `{"title":"x"}`, false},
+		{"link without a URL", "POST", "/api/v1/links", `{"title":"x"}`, false},
 		{"unknown field on create", "POST", "/api/v1/links", `{"url":"https://example.com","clicks":"x"}`, true},
 		{"title of 500 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(500) + `"}`, true},
 		{"title of 501 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(501) + `"}`, false},
@@ -38,24 +38,24 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		{"expiry null on create", "POST", "/api/v1/links", `{"url":"u","expiresAt":null}`, true},
 		{"null clears on update", "PATCH", "/api/v1/links/{id}", `{"title":null,"expiresAt":null,"ogTitle":null,"ogDescription":null,"ogImage":null}`, true},
 		{"null url on update", "PATCH", "/api/v1/links/{id}", `{"url":null}`, false},
-		{"not editable field on update", "PATCH", "/api/v1/links/{id}", `{"slug":5}`, true},
-		{"bulk with bad items", "POST", "/api/v1/links/bulk", `{"urls":[{"url":5},{},7,null]}`, true},
+		{"read-only field on update", "PATCH", "/api/v1/links/{id}", `{"slug":5}`, true},
+		{"bulk with invalid items", "POST", "/api/v1/links/bulk", `{"urls":[{"url":5},{},7,null]}`, true},
 		{"bulk without items", "POST", "/api/v1/links/bulk", `{"urls":[]}`, false},
-		{"bulk of 101", "POST", "/api/v1/links/bulk", `{"urls":[` + strings.Repeat("1,", 100) + `1]}`, false},
-		{"bulk that is no list", "POST", "/api/v1/links/bulk", `{"urls":{}}`, false},
+		{"bulk with 101 items", "POST", "/api/v1/links/bulk", `{"urls":[` + strings.Repeat("1,", 100) + `1]}`, false},
+		{"bulk that is not a list", "POST", "/api/v1/links/bulk", `{"urls":{}}`, false},
 		{"video privacy", "POST", "/api/v1/videos", `{"privacy":"secret"}`, false},
-		{"video expiry with fraction", "POST", "/api/v1/videos", `{"expiresAt":1790000000000.5}`, false},
+		{"video expiry with a fraction", "POST", "/api/v1/videos", `{"expiresAt":1790000000000.5}`, false},
 		{"video expiry written as 1.8e12", "POST", "/api/v1/videos", `{"expiresAt":1.8e12}`, true},
-		{"video description cleared", "PATCH", "/api/v1/videos/{id}", `{"description":null}`, true},
-		{"video description of 2001", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
+		{"video description set to null", "PATCH", "/api/v1/videos/{id}", `{"description":null}`, true},
+		{"video description of 2001 code points", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
 		{"unknown scope", "POST", "/api/v1/keys", `{"name":"k","scopes":["root"]}`, false},
 		{"overlap too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
 		{"unknown field of a key", "POST", "/api/v1/keys", `{"name":"k","scope":["links:read"]}`, false},
-		{"unknown field of a roll", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
+		{"unknown field of a key rotation", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
 		{"unknown field of a bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["a"],"set":{"archive":true}}`, false},
 		{"unknown limit of an account", "PATCH", "/admin/v1/accounts/{id}", `{"limits":{"link":5}}`, false},
-		{"account as it was answered", "PATCH", "/admin/v1/accounts/{id}", `{"id":"acc_1","createdAt":5,"limits":null}`, true},
-		{"access without privacy", "PUT", "/api/v1/videos/{id}/access", `{"allowDownload":false}`, false},
+		{"account as returned by the API", "PATCH", "/admin/v1/accounts/{id}", `{"id":"acc_1","createdAt":5,"limits":null}`, true},
+		{"video access without privacy", "PUT", "/api/v1/videos/{id}/access", `{"allowDownload":false}`, false},
 		{"unknown plan", "POST", "/admin/v1/accounts", `{"name":"a","plan":"gold"}`, false},
 	}
 	for _, tt := range tests {
@@ -63,7 +63,7 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 			t.Parallel()
 			s := apispec.Load().Operation(tt.method, tt.path).Schema
 			if s == nil {
-				t.Fatalf("no request schema for %s %s", tt.method, tt.path)
+				t.Fatalf("%s %s has no request schema", tt.method, tt.path)
 			}
 			if err := s.Validate(parse(t, []byte(tt.body))); (err == nil) != tt.ok {
 				t.Errorf("Validate(%.80s) = %v, want ok = %v", tt.body, err, tt.ok)
@@ -72,8 +72,8 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 	}
 }
 
-// Whatever a JSON body names and the operation does not know is rejected by a closed
-// schema, or named in ignoredFields of the answer.
+// Unknown fields of a JSON body are either rejected by a closed schema, or listed in ignoredFields
+// of the response.
 func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -89,22 +89,23 @@ func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 				}
 				answer := follow(t, doc, walk(r, "content", "application/json")["schema"])
 				if walk(answer, "properties", "ignoredFields") == nil {
-					t.Errorf("%s takes unknown fields, and its answer %s has no ignoredFields", op.name, status)
+					t.Errorf("%s accepts unknown fields, but its response %s has no ignoredFields", op.name, status)
 				}
 			}
 		}
 		for name, p := range walk(schema, "properties") {
 			visit(p, "/"+name, func(at string, m map[string]any) {
 				if _, has := m["properties"].(map[string]any); has && m["additionalProperties"] != false {
-					t.Errorf("%s: the object at %s takes unknown fields, which nothing would name", op.name, at)
+					t.Errorf("%s: the object at %s accepts unknown fields, want additionalProperties: false", op.name, at)
 				}
 			})
 		}
 	}
 }
 
-// A record that was read can be sent back: a PATCH knows each of its fields, those
-// that it cannot change as readOnly. The destination of a link is url in a request.
+// A client can send a record back that it has read: the schema of each PATCH has every field of the
+// record. Fields that cannot be changed are readOnly. The field destinationUrl of a link is called
+// url in a request.
 func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -119,21 +120,21 @@ func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 		}
 		record, change := follow(t, doc, reads), follow(t, doc, walk(op.value, "requestBody", "content", "application/json")["schema"])
 		if walk(record, "properties", "results") != nil {
-			continue // a bulk change answers with no record
+			continue // the response of a bulk change has no record
 		}
 		for name := range walk(record, "properties") {
 			n++
 			if walk(change, "properties", name) == nil && name != "destinationUrl" && name != "ignoredFields" {
-				t.Errorf("%s does not know %s, which the record shows", op.name, name)
+				t.Errorf("%s: the request has no field %s, but the record has", op.name, name)
 			}
 		}
 	}
 	if n < 50 {
-		t.Errorf("only %d fields of records found", n)
+		t.Errorf("found %d fields of records, want at least 50", n)
 	}
 }
 
-// follow is the schema behind references; nil for none.
+// follow returns the schema that v refers to, or nil if v is not a schema.
 func follow(t *testing.T, doc any, v any) map[string]any {
 	t.Helper()
 	m, _ := v.(map[string]any)
@@ -151,13 +152,13 @@ func TestQueryParametersAreKnownByName(t *testing.T) {
 		t.Errorf("Query (-want +got):\n%s", diff)
 	}
 	if got := query("GET", "/api/v1/links"); !got["tag"] {
-		t.Error("tag may be repeated")
+		t.Error("the parameter tag of GET /api/v1/links is not repeatable, want repeatable")
 	}
 	if got := query("DELETE", "/api/v1/links/{id}"); len(got) > 0 {
-		t.Errorf("Query = %v, want an operation without parameters", got)
+		t.Errorf("Query = %v, want none", got)
 	}
 	if apispec.Load().Operation("GET", "/v/{slug}") != nil {
-		t.Error("a page is no operation")
+		t.Error("Operation(GET /v/{slug}) found an operation, want nil for a page")
 	}
 }
 
@@ -166,11 +167,11 @@ func TestOperationsWithoutJSONBodyHaveNoSchema(t *testing.T) {
 	d := apispec.Load()
 	for _, op := range [][2]string{{"GET", "/api/v1/links"}, {"POST", "/api/v1/domains/{id}/verify"}, {"PUT", "/api/v1/videos/{id}/captions/{lang}"}} {
 		if d.Operation(op[0], op[1]).Schema != nil {
-			t.Errorf("the schema of %s %s is not nil", op[0], op[1])
+			t.Errorf("%s %s has a schema, want nil", op[0], op[1])
 		}
 	}
 	if d.Component("BulkItem") == nil || d.Component("Nothing") != nil {
-		t.Error("Component: want BulkItem and nothing else")
+		t.Error("Component(BulkItem) is nil or Component(Nothing) is not, want only BulkItem")
 	}
 }
 
@@ -181,47 +182,47 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 	for _, op := range operations(doc) {
 		id, _ := op.value["operationId"].(string)
 		if id == "" || ids[id] {
-			t.Errorf("%s: operationId %q is empty or taken", op.name, id)
+			t.Errorf("%s: operationId %q is empty or not unique", op.name, id)
 		}
 		ids[id] = true
 		for _, k := range []string{"summary", "tags", "responses"} {
 			if op.value[k] == nil {
-				t.Errorf("%s: no %s", op.name, k)
+				t.Errorf("%s has no %s", op.name, k)
 			}
 		}
 		responses := op.value["responses"].(map[string]any)
 		needs, has := op.value["security"].([]any)
-		open := has && len(needs) == 0 // needs no key
+		open := has && len(needs) == 0 // no key required
 		for _, status := range []string{"401", "500", "503"} {
 			if responses[status] == nil && !(open && status == "401") {
-				t.Errorf("%s: no answer %s", op.name, status)
+				t.Errorf("%s has no response %s", op.name, status)
 			}
 		}
 		if op.value["requestBody"] != nil {
 			for _, status := range []string{"400", "413", "415"} {
 				if responses[status] == nil {
-					t.Errorf("%s takes a body and has no answer %s", op.name, status)
+					t.Errorf("%s takes a body but has no response %s", op.name, status)
 				}
 			}
 		}
 		if op.method == "post" && strings.HasPrefix(op.path, "/api/") && !open {
 			for _, status := range []string{"409", "422", "429"} {
 				if responses[status] == nil {
-					t.Errorf("%s: no answer %s", op.name, status)
+					t.Errorf("%s has no response %s", op.name, status)
 				}
 			}
 			if !strings.Contains(fmt.Sprint(op.value["parameters"]), "IdempotencyKey") {
-				t.Errorf("%s: no Idempotency-Key", op.name)
+				t.Errorf("%s has no parameter Idempotency-Key", op.name)
 			}
 		}
 		for _, p := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(op.path, -1) {
 			if !hasPathParameter(doc, op, p[1]) {
-				t.Errorf("%s: parameter %s is not described", op.name, p[1])
+				t.Errorf("%s does not describe the parameter %s", op.name, p[1])
 			}
 		}
 	}
 	if got := len(apispec.Load().Routes()); got != len(ids) {
-		t.Errorf("Routes() has %d operations, document %d", got, len(ids))
+		t.Errorf("Routes() returned %d operations, want %d as in the document", got, len(ids))
 	}
 }
 
@@ -254,14 +255,14 @@ func TestErrorAnswersHaveTheStatusOfTheirCodes(t *testing.T) {
 			allOf := walk(res, "content", "application/json", "schema", "properties", "error")["allOf"].([]any)
 			for _, code := range strs(walk(allOf[1], "properties", "code")["enum"]) {
 				if got := fmt.Sprint(apierr.Code(code).Status()); got != status {
-					t.Errorf("%s: answer %s allows %s, which is a %s", op.name, status, code, got)
+					t.Errorf("%s: response %s allows the code %s, but that code has status %s", op.name, status, code, got)
 				}
 			}
 		}
 	}
 	for name := range walk(doc, "components", "responses") {
 		if !used["#/components/responses/"+name] {
-			t.Errorf("response %s is not used", name)
+			t.Errorf("components/responses/%s is not used", name)
 		}
 	}
 }
@@ -307,7 +308,7 @@ func TestEverySchemaIsValidJSONSchema(t *testing.T) {
 		}
 	})
 	if n < 70 {
-		t.Errorf("only %d schemas found", n)
+		t.Errorf("found %d schemas, want at least 70", n)
 	}
 }
 
@@ -344,7 +345,7 @@ func TestEveryExampleSatisfiesItsSchema(t *testing.T) {
 		}
 	})
 	if n < 60 {
-		t.Errorf("only %d examples found", n)
+		t.Errorf("found %d examples, want at least 60", n)
 	}
 }
 
@@ -352,30 +353,30 @@ func TestJSONIsTheSameDocumentInTheSameOrder(t *testing.T) {
 	t.Parallel()
 	d := apispec.Load()
 	if !json.Valid(d.JSON()) {
-		t.Fatal("JSON() is not JSON")
+		t.Fatal("JSON() is not valid JSON")
 	}
 	dec := json.NewDecoder(bytes.NewReader(d.JSON()))
 	_, _ = dec.Token()
 	if first, _ := dec.Token(); first != "openapi" {
-		t.Errorf("first name is %v, want openapi", first)
+		t.Errorf("the first name of the JSON document is %v, want openapi", first)
 	}
 	if bytes.Contains(d.JSON(), []byte("&createdKey")) || !bytes.HasPrefix(d.YAML(), []byte("# The contract")) {
-		t.Error("YAML() or JSON() is not the document")
+		t.Error("JSON() contains YAML anchors, or YAML() does not begin with the comment of openapi.yaml")
 	}
 }
 
 func TestParseRefusesABrokenDocument(t *testing.T) {
 	t.Parallel()
 	for name, src := range map[string]string{
-		"empty":             "",
-		"no YAML":           "a: [",
-		"reference to none": "components: {schemas: {A: {$ref: '#/components/schemas/B'}}}",
-		"outside reference": "components: {schemas: {A: {$ref: 'https://example.com/s.json'}}}",
-		"bad schema":        "components: {schemas: {A: {type: strings}}}",
-		"bad request":       "paths: {/x: {post: {requestBody: {content: {application/json: {schema: {maxLength: -1}}}}}}}",
+		"empty":                         "",
+		"invalid YAML":                  "a: [",
+		"reference to a missing schema": "components: {schemas: {A: {$ref: '#/components/schemas/B'}}}",
+		"reference to another document": "components: {schemas: {A: {$ref: 'https://example.com/s.json'}}}",
+		"invalid schema":                "components: {schemas: {A: {type: strings}}}",
+		"invalid request schema":        "paths: {/x: {post: {requestBody: {content: {application/json: {schema: {maxLength: -1}}}}}}}",
 	} {
 		if _, err := apispec.Parse([]byte(src)); err == nil {
-			t.Errorf("%s: Parse succeeded", name)
+			t.Errorf("%s: Parse succeeded, want an error", name)
 		}
 	}
 }
@@ -442,7 +443,7 @@ func resolve(t *testing.T, doc any, ref string) any {
 	for _, p := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
 		m, _ := v.(map[string]any)
 		if v = m[p]; v == nil {
-			t.Errorf("%s leads nowhere", ref)
+			t.Errorf("%s refers to nothing", ref)
 			return map[string]any{}
 		}
 	}
@@ -484,21 +485,21 @@ func strs(v any) []string {
 	return out
 }
 
-// A field that an answer always has is required, so that generated clients need no
-// check for it. These alone may be absent, each for the reason beside it.
+// Fields that are present in every response are required, so that generated clients need no check
+// for them. Only the fields in the table may be absent, each for the given reason.
 func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 	t.Parallel()
 	sometimes := map[string]string{
-		"ignoredFields": "only when a request had some", "details": "of validation errors", "moreDetails": "when there are more",
-		"requiredPlan": "of that refusal", "currentPlan": "of that refusal", "requiredScope": "of that refusal", "requiredRole": "of that refusal",
-		"max": "of rules with a bound", "min": "of rules with a bound", "data": "or error, in bulk", "error": "of failures",
-		"restartAfter": "of places that a restore has lost", "accessRestoredAt": "of rules older than a restore", "paused": "while webhooks wait since a restore",
-		"importedClicks": "of imported links", "bandwidth": "once measured", "codecs": "once measured", "frameRate": "once measured",
-		"linkId": "or videoId", "videoId": "or linkId", "uploadUrl": "while a file is awaited", "uploadUrlExpiresAt": "while a file is awaited",
-		"resumableUploadUrl": "where there are sessions", "signIn": "in the list of members",
-		"startsAt": "of links that begin later", "country": "or another condition of a rule", "device": "or another condition",
-		"system": "or another condition", "language": "or another condition", "query": "or another condition", "from": "or another condition",
-		"until": "or another condition", "percent": "or another condition",
+		"ignoredFields": "only if the request had ignored fields", "details": "only for VALIDATION_ERROR", "moreDetails": "only if details is incomplete",
+		"requiredPlan": "only for PLAN_REQUIRED", "currentPlan": "only for PLAN_REQUIRED", "requiredScope": "only for INSUFFICIENT_SCOPE", "requiredRole": "only for INSUFFICIENT_SCOPE",
+		"max": "only for rules with a bound", "min": "only for rules with a bound", "data": "alternative to error, in bulk results", "error": "only for failures",
+		"restartAfter": "only for CURSOR_AHEAD", "accessRestoredAt": "only for access rules from before a restore", "paused": "only while deliveries are paused after a restore",
+		"importedClicks": "only for imported links", "bandwidth": "only after measurement", "codecs": "only after measurement", "frameRate": "only after measurement",
+		"linkId": "alternative to videoId", "videoId": "alternative to linkId", "uploadUrl": "only before the upload", "uploadUrlExpiresAt": "only before the upload",
+		"resumableUploadUrl": "only if the store supports sessions", "signIn": "only in the list of members",
+		"startsAt": "only for links that start later", "country": "alternative condition of a rule", "device": "alternative condition of a rule",
+		"system": "alternative condition of a rule", "language": "alternative condition of a rule", "query": "alternative condition of a rule", "from": "alternative condition of a rule",
+		"until": "alternative condition of a rule", "percent": "alternative condition of a rule",
 	}
 	doc := document(t)
 	n := 0
@@ -511,14 +512,14 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 			}
 			props, _ := m["properties"].(map[string]any)
 			required := strs(m["required"])
-			// What stands beside allOf narrows a schema that says it already.
+			// Properties next to an allOf only narrow a schema that already lists them as required.
 			if len(props) == 0 || len(required) == 0 && m["type"] != "object" {
 				return
 			}
 			for name := range props {
 				n++
 				if !slices.Contains(required, name) && sometimes[name] == "" {
-					t.Errorf("%s: %s is not required", at, name)
+					t.Errorf("%s: the field %s is not required, and no reason is listed", at, name)
 				}
 			}
 		})
@@ -528,12 +529,12 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 		check(op.name, op.value["responses"], seen)
 	}
 	if n < 250 {
-		t.Errorf("only %d fields of answers found", n)
+		t.Errorf("found %d fields of responses, want at least 250", n)
 	}
 }
 
-// Lists of codes grow within a version (docs/versioning.md), so each says what to
-// do with one that a caller does not know.
+// Lists of codes can grow within a version (docs/versioning.md), so their descriptions say how to
+// handle an unknown code.
 func TestListsThatGrowSaySo(t *testing.T) {
 	t.Parallel()
 	schemas := walk(document(t), "components", "schemas")
@@ -542,16 +543,16 @@ func TestListsThatGrowSaySo(t *testing.T) {
 		"Video.error.code": walk(schemas, "Video", "properties", "error", "properties", "code"), "EventType": walk(schemas, "EventType"),
 	} {
 		if text, _ := list["description"].(string); len(strs(list["enum"])) == 0 || !regexp.MustCompile(`New (codes|types)\s+will come; .*do(es)? not know`).MatchString(strings.Join(strings.Fields(text), " ")) {
-			t.Errorf("%s does not say what to do with an unknown one: %q", name, text)
+			t.Errorf("the description of %s does not say how to handle an unknown value: %q", name, text)
 		}
 	}
 	if s := walk(schemas, "LinkStatus"); s["enum"] != nil || !strings.Contains(fmt.Sprint(s["description"]), "More values may be added") {
-		t.Error("LinkStatus is a closed list")
+		t.Error("LinkStatus is a closed list, want it open to new values")
 	}
 }
 
-// What needs no key is in no operation, so the guides show how to call it. That the
-// examples work is tests/contract's TestSnippetsOfTheDocumentsRun.
+// The document has no operations for calls that need no key, so the guides show examples of these
+// calls. TestSnippetsOfTheDocumentsRun in tests/contract runs the examples.
 func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 	t.Parallel()
 	for file, wanted := range map[string][]string{"api/redirects.md": {"shortUrl"}, "api/uploads.md": {"Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {
@@ -565,14 +566,14 @@ func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 		}
 		for _, w := range wanted {
 			if !bytes.Contains(examples, []byte(w)) {
-				t.Errorf("docs/%s has no example with %s", file, w)
+				t.Errorf("docs/%s has no example that contains %s", file, w)
 			}
 		}
 	}
 }
 
-// Each type of event has its form in the feed and its form as a message, and both lists are
-// those of the code. Only webhooks get the test message.
+// Each event type has a schema for the feed and a schema for webhook messages. Both lists must
+// match the code. Only webhooks receive the test message.
 func TestEventsAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -598,7 +599,7 @@ func TestEventsAreThoseOfTheCode(t *testing.T) {
 			ref := form.(map[string]any)["$ref"].(string)
 			for _, kind := range strs(walk(resolve(t, doc, ref), "properties", "type")["enum"]) {
 				if all = append(all, kind); walk(schemas, union, "discriminator", "mapping")[kind] != ref {
-					t.Errorf("%s: %s is in %s, which the mapping does not say", union, kind, ref)
+					t.Errorf("%s: the mapping does not map %s to %s", union, kind, ref)
 				}
 			}
 		}
@@ -609,7 +610,7 @@ func TestEventsAreThoseOfTheCode(t *testing.T) {
 	for name, hook := range hooks {
 		sent := walk(hook, "post", "requestBody", "content", "application/json", "schema")["$ref"]
 		if sent != walk(schemas, "Message", "discriminator", "mapping")[name] {
-			t.Errorf("webhook %s sends %v", name, sent)
+			t.Errorf("webhook %s sends %v, want the schema in the mapping of Message", name, sent)
 		}
 	}
 }
@@ -619,7 +620,7 @@ func TestGuidesNameEveryCodeAndEveryOperation(t *testing.T) {
 	var guides []byte
 	files, err := filepath.Glob("../../docs/api/*.md")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("%d pages of the API, %v", len(files), err)
+		t.Fatalf("found %d pages of the API, want at least 10; error %v", len(files), err)
 	}
 	for _, file := range append(files, "../../docs/api.md", "../../docs/errors.md") {
 		guide, err := os.ReadFile(file)

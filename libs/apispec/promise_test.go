@@ -16,17 +16,16 @@ import (
 )
 
 var (
-	update   = flag.Bool("update", false, "after additions, write testdata/v1.txt from the document and raise info.version")
-	breaking = flag.Bool("break", false, "with -update: accept that the document breaks promises")
+	update   = flag.Bool("update", false, "write testdata/v1.txt from the document and raise info.version after additions")
+	breaking = flag.Bool("break", false, "with -update, accept that the document breaks promises")
 )
 
 const promised = "testdata/v1.txt"
 
-// What /api/v1 has promised stays (docs/versioning.md). A line that goes away
-// breaks callers, and so does a new "required" or "closed" line under request; -update then
-// writes nothing unless -break is given too. Other new lines are additions, to be kept with
-// -update. The first line is the info.version that has these promises: one version never
-// stands for two sets of them.
+// The promises of /api/v1 are kept (docs/versioning.md). A removed line breaks callers, and so does
+// a new "required" or "closed" line of a request. In both cases -update changes the file only
+// together with -break. Other new lines are additions, which -update writes to the file. The first
+// line is the info.version with these promises. Two sets of promises never have the same version.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -43,7 +42,7 @@ func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 		t.Error(complaint)
 	}
 	if before != version {
-		t.Errorf("%s has the promises of version %s, and info.version is %s. Only -update changes the two, together", promised, before, version)
+		t.Errorf("%s has the promises of version %s, but info.version is %s. Change both together with -update", promised, before, version)
 	}
 }
 
@@ -58,8 +57,8 @@ func recorded(t *testing.T) (version string, lines []string) {
 	return strings.TrimPrefix(all[0], "# "), all[1:]
 }
 
-// keep records the promises. If they changed, it first raises info.version in the document.
-// It returns the version.
+// keep records the promises and returns their version. If the promises have changed, it first
+// raises info.version in the document.
 func keep(t *testing.T, version string, now []string) string {
 	t.Helper()
 	_, kept := recorded(t)
@@ -83,9 +82,9 @@ func keep(t *testing.T, version string, now []string) string {
 	return next
 }
 
-// successor returns the version of a document with the promises now, whose version before had
-// those of kept: additions raise the second number, and what breaks a caller the first one.
-// That is an error unless it is meant.
+// successor returns the next version of a document after its promises have changed from kept to
+// now. Additions raise the second number. Changes that break callers raise the first number, and
+// are an error without -break.
 func successor(version string, kept, now []string, meant bool) (string, error) {
 	if slices.Equal(kept, now) {
 		return version, nil
@@ -101,8 +100,8 @@ func successor(version string, kept, now []string, meant bool) (string, error) {
 	case meant:
 		return fmt.Sprintf("%d.0.0", major+1), nil
 	}
-	return "", fmt.Errorf("nothing was written, because the document breaks promises (docs/versioning.md). "+
-		"If it must, give -break too:\n%s", strings.Join(broken, "\n"))
+	return "", fmt.Errorf("no file was written, because the document breaks promises (docs/versioning.md). "+
+		"If this is intended, add -break:\n%s", strings.Join(broken, "\n"))
 }
 
 func TestAnUpdateKeepsPromisesUnlessTheBreakIsMeant(t *testing.T) {
@@ -114,21 +113,21 @@ func TestAnUpdateKeepsPromisesUnlessTheBreakIsMeant(t *testing.T) {
 		meant bool
 		want  string // "" is an error
 	}{
-		{"nothing changes", kept, false, "1.2.3"},
-		{"an addition", append(slices.Clone(kept), "GET /b"), false, "1.3.0"},
-		{"an addition, with -break", append(slices.Clone(kept), "GET /b"), true, "1.3.0"},
-		{"a removal", kept[1:], false, ""},
-		{"a removal, with -break", kept[1:], true, "2.0.0"},
-		{"a removal beside an addition", append(slices.Clone(kept[1:]), "GET /b"), false, ""},
-		{"a field becomes required", append(slices.Clone(kept), "request A.b required"), false, ""},
+		{"no change", kept, false, "1.2.3"},
+		{"addition", append(slices.Clone(kept), "GET /b"), false, "1.3.0"},
+		{"addition with -break", append(slices.Clone(kept), "GET /b"), true, "1.3.0"},
+		{"removal", kept[1:], false, ""},
+		{"removal with -break", kept[1:], true, "2.0.0"},
+		{"removal and addition", append(slices.Clone(kept[1:]), "GET /b"), false, ""},
+		{"field becomes required", append(slices.Clone(kept), "request A.b required"), false, ""},
 	} {
 		if got, err := successor("1.2.3", kept, tt.now, tt.meant); got != tt.want || (err != nil) != (tt.want == "") {
-			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
+			t.Errorf("%s: successor = %q, %v; want %q", tt.name, got, err, tt.want)
 		}
 	}
 }
 
-// Nothing is deprecated without the header that docs/versioning.md promises.
+// Every deprecated operation has the response header that docs/versioning.md promises.
 func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -136,7 +135,7 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 		if op.value["deprecated"] == true {
 			for status, r := range walk(op.value, "responses") {
 				if status[0] == '2' && walk(r, "headers", "Deprecation") == nil {
-					t.Errorf("%s is deprecated, and its answer %s has no header Deprecation", op.name, status)
+					t.Errorf("%s is deprecated, but its response %s has no header Deprecation", op.name, status)
 				}
 			}
 			delete(op.value, "deprecated")
@@ -144,27 +143,27 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 	}
 	visit(doc, "", func(at string, m map[string]any) {
 		if m["deprecated"] == true {
-			t.Errorf("%s is deprecated: an answer cannot say so of a part of it. Deprecate the operation, or keep the part", at)
+			t.Errorf("%s is deprecated, but a response can announce the deprecation of whole operations only. Deprecate the operation, or keep the field", at)
 		}
 	})
 }
 
-// addition begins the complaint about a line that breaks no caller.
-const addition = "new, keep it with"
+// addition is the beginning of a complaint about a line that does not break callers.
+const addition = "a new promise, accept it with"
 
 func compare(before, now []string) (complaints []string) {
 	for _, line := range before {
 		if !slices.Contains(now, line) {
-			complaints = append(complaints, "a promise is gone: "+line)
+			complaints = append(complaints, "a promise was removed: "+line)
 		}
 	}
 	for _, line := range now {
 		switch {
 		case slices.Contains(before, line):
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " closed") && slices.Contains(before, described(line)):
-			complaints = append(complaints, "a request must no longer carry a name that was listed in ignoredFields: "+line)
+			complaints = append(complaints, "a request is now rejected for a field that was listed in ignoredFields before: "+line)
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " required") && slices.Contains(before, described(line)):
-			complaints = append(complaints, "a request must now carry what it could leave out: "+line)
+			complaints = append(complaints, "a request now requires a field that was optional before: "+line)
 		default:
 			complaints = append(complaints, addition+" go test ./libs/apispec -run Promised -update: "+line)
 		}
@@ -172,7 +171,7 @@ func compare(before, now []string) (complaints []string) {
 	return complaints
 }
 
-// described is the line of the schema or operation that a field's line is of.
+// described returns the line of the schema or operation to which the line of a field belongs.
 func described(line string) string {
 	words := strings.Fields(line)
 	if words[0] == "request" {
@@ -186,22 +185,22 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 	t.Parallel()
 	_, kept := recorded(t)
 	tests := []struct{ name, old, new string }{
-		{"an operation goes", `"/api/v1/links/bulk":`, `"/api/v1/links/many":`},
-		{"a status goes", `"207":`, `"208":`},
-		{"a field of an answer goes", `"shortUrl":{`, `"shortURL":{`},
-		{"a field changes its type", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
-		{"a bound narrows", `"maxItems":100`, `"maxItems":50`},
-		{"a scope is asked for", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
-		{"a field becomes required", `"required":["url"]`, `"required":["url","title"]`},
-		{"a request is closed", `"LinkCreate":{"type":"object"`, `"LinkCreate":{"additionalProperties":false,"type":"object"`},
-		{"a value of a list goes", `"unlisted",`, ``},
+		{"operation removed", `"/api/v1/links/bulk":`, `"/api/v1/links/many":`},
+		{"status removed", `"207":`, `"208":`},
+		{"field of a response removed", `"shortUrl":{`, `"shortURL":{`},
+		{"type of a field changed", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
+		{"bound narrowed", `"maxItems":100`, `"maxItems":50`},
+		{"other scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
+		{"field becomes required", `"required":["url"]`, `"required":["url","title"]`},
+		{"request schema closed", `"LinkCreate":{"type":"object"`, `"LinkCreate":{"additionalProperties":false,"type":"object"`},
+		{"enum value removed", `"unlisted",`, ``},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			src := string(apispec.Load().JSON())
 			if !strings.Contains(src, tt.old) {
-				t.Fatalf("the document has no %s", tt.old)
+				t.Fatalf("the document does not contain %s", tt.old)
 			}
 			var doc map[string]any
 			if err := json.Unmarshal([]byte(strings.ReplaceAll(src, tt.old, tt.new)), &doc); err != nil {
@@ -209,19 +208,18 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 			}
 			complaints := compare(kept, promises(doc))
 			if !slices.ContainsFunc(complaints, func(c string) bool { return !strings.HasPrefix(c, addition) }) {
-				t.Errorf("nothing was noticed but %q", complaints)
+				t.Errorf("complaints = %q, want one about a broken promise", complaints)
 			}
 		})
 	}
 }
 
-// promises flattens the document to one line for each thing that callers may
-// rely on, sorted.
+// promises flattens the document into sorted lines, one for each property that callers may rely on.
 func promises(doc map[string]any) []string {
 	w := &surface{doc: doc, lines: map[string]bool{}}
 	for route, item := range obj(doc["paths"]) {
 		if strings.HasPrefix(route, "/admin/") {
-			continue // the operator's API follows releases
+			continue // the operator's API may change with each release
 		}
 		for method, v := range obj(item) {
 			op, ok := v.(map[string]any)
@@ -291,7 +289,7 @@ func (w *surface) resolve(v any) map[string]any {
 	return m
 }
 
-// message adds a request that we send. Its fields are promised like those of an answer.
+// message adds a request that Linkreel sends. Its fields are promised like those of a response.
 func (w *surface) message(at string, item any) {
 	w.add(at)
 	for media, c := range walk(item, "post", "requestBody", "content") {
@@ -299,8 +297,8 @@ func (w *surface) message(at string, item any) {
 	}
 }
 
-// schema adds what a schema says. One that has a name is described once for
-// requests and once for answers, since other things break callers there.
+// schema adds the lines of a schema. A named schema is added once for requests and once for
+// responses, because different changes break callers in each.
 func (w *surface) schema(use, at string, v any) {
 	if ref, ok := obj(v)["$ref"].(string); ok {
 		name := use + " " + path.Base(ref)

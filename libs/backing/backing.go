@@ -1,6 +1,6 @@
-// Package backing opens what services depend on: Firestore, Redis, the outbox of their
-// events, and the verification of API keys by auth. The service closes them in reverse
-// order ([boot.Service.CloseWith]), even if opening a later one fails.
+// Package backing opens the dependencies of services: Firestore, Redis, the outbox of their events,
+// and the client that verifies API keys with auth. The service closes them in reverse order
+// ([boot.Service.CloseWith]), even if opening a later one fails.
 package backing
 
 import (
@@ -31,10 +31,10 @@ import (
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
-	// Redis holds limits, wake-ups and versions of accounts. It may lose all of them at any time.
+	// Redis holds limits, wake-ups and versions of accounts. Losing all of this data is harmless.
 	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
 
-	// Now is the clock; nil is the system's.
+	// Now returns the time; nil means the system clock.
 	Now func() time.Time `env:"-"`
 }
 
@@ -60,7 +60,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth configures how a service and auth reach and recognise each other.
+// Auth configures how a service and auth connect to and authenticate each other.
 type Auth struct {
 	// AuthURL is the address at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
@@ -79,7 +79,7 @@ type Stores struct {
 	access httpserver.AccessLog
 }
 
-// Open opens the stores for svc, and sets cfg.Now if it is nil.
+// Open opens the stores for svc. It sets cfg.Now if it is nil.
 func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -98,20 +98,21 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 	return &Stores{db, rdb, svc, cfg.Now, cfg.LogAccess}, nil
 }
 
-// Outbox makes the outbox for the service's events. Its loop wakes the events service.
+// Outbox returns the outbox for the service's events. Its loop notifies the events service of new
+// events.
 func (s *Stores) Outbox() *outbox.Outbox {
 	o := outbox.New(s.DB, s.Redis, s.now)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
 	return o
 }
 
-// Watch reports how much work is waiting for as long as the service runs; see [waiting.Loop].
+// Watch reports the amount of pending work while the service runs. See [waiting.Loop].
 func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored follows the record of the last restore, as long as the service runs. It also
-// delays readiness until the record has been read.
+// Restored follows the record of the last restore while the service runs. It also delays readiness
+// until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "record of the last restore", Run: w.Run})
@@ -119,20 +120,19 @@ func (s *Stores) Restored() *restored.Watch {
 	return w
 }
 
-// Turns returns what lets one replica do a sweep for all replicas. It uses the system's clock,
-// because Redis does.
+// Turns returns the turns that let one replica do a sweep for all replicas. They use the system
+// clock, because Redis does.
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
-// Await delays readiness until the service has reached the stores, but for no more than half
-// a minute. A store that is lost later does not change readiness, because the service keeps
-// working without it.
+// Await delays readiness until the service has reached the stores, but for at most half a minute. A
+// later outage of a store does not change readiness, because the service keeps working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})
 }
 
-// Keys makes a client that verifies API keys with auth. It also delays readiness until
-// the service has reached auth.
+// Keys returns a client that verifies API keys with auth. It also delays readiness until the
+// service has reached auth.
 func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	if a.InternalToken == "" {
 		return nil, remote.Source{}, errors.New("LINKREEL_INTERNAL_TOKEN is not set")
@@ -145,8 +145,8 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	return keys, source, nil
 }
 
-// API returns the options of the service's public routes. To compare the bodies of
-// repeated requests, the service stores their hashes, which are keyed with secret.
+// API returns the options of the service's public routes. To compare the bodies of repeated
+// requests, the service stores keyed hashes of them. secret is the key.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

@@ -18,11 +18,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// AdminHandler serves health, metrics and profiles. It is plain net/http, so the
-// limits, tracing and errors of the public API do not apply to it.
+// AdminHandler serves health, metrics and profiles. It uses plain net/http, so the limits, tracing
+// and error responses of the public API do not apply.
 //
-// Everyone who reaches the listener may read health and metrics. Profiles reveal what is
-// in memory and cost CPU time, so they need profileToken. If it is empty, profiles are off.
+// Everyone with access to the listener may read health and metrics. Profiles reveal the contents of
+// memory and cost CPU time, so they require profileToken. If it is empty, profiles are off.
 func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -53,14 +53,14 @@ func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token == "" {
-			http.Error(w, "Profiles are off, since this process has no token for them. Set LINKREEL_PROFILE_TOKEN to turn them on.", http.StatusNotFound)
+			http.Error(w, "Profiles are off, because this process has no token for them. Set LINKREEL_PROFILE_TOKEN to turn them on.", http.StatusNotFound)
 			return
 		}
 		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(given))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "Profiles need the token of this installation. Send it as Authorization: Bearer TOKEN.", http.StatusUnauthorized)
+			http.Error(w, "Profiles require the token of this installation. Send it as Authorization: Bearer TOKEN.", http.StatusUnauthorized)
 			return
 		}
 		h(w, r)
@@ -73,7 +73,7 @@ func serveAdmin(ctx context.Context, cfg Config, svc *Service, stopping *atomic.
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminAddr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: listen for admin: %w", svc.Name, err)
+		return nil, fmt.Errorf("%s: open the admin listener: %w", svc.Name, err)
 	}
 	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: AdminHandler(func() error {
 		if stopping.Load() {
@@ -83,9 +83,9 @@ func serveAdmin(ctx context.Context, cfg Config, svc *Service, stopping *atomic.
 	}, cfg.ProfileToken)}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			// Requests are still served, so this is only logged. The probes use this listener:
-			// they fail now, and the cluster restarts the process.
-			slog.Error("admin listener ended", "service", svc.Name, "error", err)
+			// The service still serves requests, so the error is only logged. The probes use this
+			// listener, so they now fail, and the cluster restarts the process.
+			slog.Error("admin listener failed; the probes fail until the process is restarted", "service", svc.Name, "error", err)
 		}
 	}()
 	return srv, nil

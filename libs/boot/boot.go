@@ -1,10 +1,10 @@
-// Package boot runs a service: its listeners, background loops, health and telemetry.
-// Above all it stops them in the right order.
+// Package boot runs a service: its listeners, background loops, health and telemetry. Its main task
+// is to stop them in the right order.
 //
-// Stopping loses no accepted work. First the service reports that it is not ready and
-// waits until balancers have noticed (Drain). Then it accepts no more requests and
-// finishes those in flight. Then each loop ends and returns or flushes what it holds.
-// Then the stores are closed. Telemetry is flushed last.
+// Stopping loses no accepted work. First the service reports that it is not ready and waits until
+// balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight requests.
+// Then each loop ends and releases or flushes its work. Then the stores are closed. Telemetry is
+// flushed last.
 package boot
 
 import (
@@ -33,8 +33,8 @@ import (
 
 // Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
-	// AdminAddr is the listener for /livez, /readyz, /metrics and /version. If it is empty, none
-	// of them is served.
+	// AdminAddr is the listener for /livez, /readyz, /metrics and /version. If it is empty, these
+	// paths are not served.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
 	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, there are
 	// no profiles.
@@ -47,29 +47,29 @@ type Config struct {
 	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
-	// LogFormat is "json" or "google". The second has the same lines with the field names that
+	// LogFormat is "json" or "google". "google" writes the same lines with the field names that
 	// Cloud Logging expects.
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
-	// LogAccess is which requests write an access line: "all", "errors" (server errors, requests
-	// of a second or more, and one in a hundred of the others) or "none".
+	// LogAccess selects the requests that write an access line: "all", "errors" (server errors,
+	// requests of a second or more, and one in a hundred of the others) or "none".
 	LogAccess httpserver.AccessLog `env:"LINKREEL_LOG_ACCESS" envDefault:"all"`
 }
 
-// Service is a service that was built but is not running yet.
+// Service is a service that is configured but not yet running.
 type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp lists a first call to each store, and to each service that requests need, so
-	// that no request waits for a connection. The service is ready once each call has
-	// succeeded. Failed calls are repeated for at most half a minute. Then the service
-	// becomes ready anyway, because it can work without a dependency.
+	// WarmUp lists a first call to each store, and to each service that requests need, so that no
+	// request waits for a connection. The service becomes ready when each call has succeeded.
+	// Failed calls are retried for at most half a minute. Then the service becomes ready anyway,
+	// because it can work without its dependencies.
 	WarmUp []Call
-	// Stopping runs when the service has drained and is about to wait for open requests.
-	// A service with long polls ends them here, for example.
+	// Stopping is called after the drain, before the service waits for open requests. For example,
+	// a service ends its long polls here.
 	Stopping []func()
-	// Close closes stores and clients after the loops have ended. It runs in reverse order,
-	// because what was opened later may use what was opened earlier.
+	// Close closes stores and clients after the loops have ended. It runs in reverse order, because
+	// a later dependency may use an earlier one.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -81,13 +81,13 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener speaks TLS. A handshake has the same time limit as
-	// reading a request.
+	// TLS is set if the listener uses TLS. The time limit of a handshake is that of reading a
+	// request.
 	TLS *tls.Config
 }
 
-// Loop is background work that runs until its context ends and then releases what it
-// holds. A loop that returns an error earlier stops the service.
+// Loop is background work that runs until its context ends and then releases its resources. A loop
+// that returns an error earlier stops the service.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context) error
@@ -100,10 +100,10 @@ type Call struct {
 }
 
 const (
-	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes ready
-	// after this time. It is longer than a cluster takes to let a new pod connect. Otherwise,
-	// while an upgrade replaces all pods at once, a pod would be ready before it reaches a
-	// store, and its requests would fail.
+	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes ready after
+	// this time. It is longer than a cluster needs to allow connections from a new pod. Otherwise,
+	// during an upgrade that replaces all pods at once, pods would become ready before they reach a
+	// store, and their requests would fail.
 	warmUpTime = 30 * time.Second
 	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second
@@ -111,7 +111,7 @@ const (
 	warmUpPause = 250 * time.Millisecond
 )
 
-// Handler returns the handler of the server with this name, or nil if there is none.
+// Handler returns the handler of the server with this name, or nil if there is no such server.
 func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	for _, srv := range s.Servers {
 		if srv.Name == name {
@@ -121,9 +121,8 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	return nil
 }
 
-// Main does all the work of a service's main function. It handles signals, sets the memory
-// limit, sets up telemetry, runs the service and sets the exit code. It calls build once
-// telemetry is set up.
+// Main is the body of a service's main function. It handles signals, sets the memory limit, sets up
+// telemetry, runs the service and sets the exit code. It calls build after telemetry is set up.
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -145,21 +144,20 @@ func run(ctx context.Context, name string, cfg Config, build func(ctx context.Co
 	if err == nil {
 		err = Run(ctx, cfg, svc)
 	}
-	// The process ends either way, so do not wait longer for telemetry that cannot be
-	// delivered.
+	// The process is ending, so do not wait longer for telemetry that cannot be delivered.
 	flushCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, flush(flushCtx))
 }
 
-// Run serves svc until ctx ends and returns after an orderly stop.
+// Run serves svc until ctx ends and returns after a graceful shutdown.
 func Run(ctx context.Context, cfg Config, svc *Service) error {
 	var stopping atomic.Bool
 	listeners := make([]net.Listener, len(svc.Servers))
 	for i, srv := range svc.Servers {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
 		if err != nil {
-			return fmt.Errorf("%s: listen for %s: %w", svc.Name, srv.Name, err)
+			return fmt.Errorf("%s: open the listener %s: %w", svc.Name, srv.Name, err)
 		}
 		if srv.TLS != nil {
 			l = tls.NewListener(l, srv.TLS)
@@ -175,7 +173,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	for i, srv := range svc.Servers {
 		servers[i] = httpserver.New(srv.Handler)
 		if srv.TLS != nil {
-			// One line for each failed handshake would let strangers fill the log.
+			// A log line for each failed handshake would let anyone fill the log.
 			servers[i].Logger = discard{}
 		}
 		g.Go(func() error { return servers[i].Serve(listeners[i]) })
@@ -213,7 +211,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// discard is a logger for fasthttp that logs nothing.
+// discard is a logger for fasthttp that drops all lines.
 type discard struct{}
 
 func (discard) Printf(string, ...any) {}
@@ -230,7 +228,7 @@ func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
 	}
 }
 
-// CloseAll closes the service's stores and clients, the last one first.
+// CloseAll closes the service's stores and clients, in reverse order.
 func CloseAll(ctx context.Context, svc *Service) error {
 	var errs []error
 	for _, c := range slices.Backward(svc.Close) {
@@ -245,16 +243,16 @@ func (s *Service) CloseWith(fn func() error) {
 	s.Close = append(s.Close, func(context.Context) error { return fn() })
 }
 
-// Abandon is for a defer in the function that makes a service. If *err is set, it closes
-// what is open already and adds the service's name to the error.
+// Abandon is deferred by the function that creates a service. If *err is set, it closes the stores
+// and clients that are already open, and adds the service's name to the error.
 func (s *Service) Abandon(ctx context.Context, err *error) {
 	if *err != nil {
 		*err = errors.Join(fmt.Errorf("%s: %w", s.Name, *err), CloseAll(ctx, s))
 	}
 }
 
-// Warm makes the service's first calls in the background. When they have succeeded or
-// have taken too long, the service is ready.
+// Warm makes the service's first calls in the background. The service becomes ready when they have
+// succeeded or timed out.
 func Warm(ctx context.Context, svc *Service) {
 	ctx, cancel := context.WithTimeout(ctx, warmUpTime)
 	var calls sync.WaitGroup
@@ -272,8 +270,8 @@ func Warm(ctx context.Context, svc *Service) {
 	}()
 }
 
-// Reach returns a first call to another of our services. The call connects to the address,
-// such as "http://auth:8090", and closes the connection.
+// Reach returns a first call to another service of the installation. The call connects to the
+// address, such as "http://auth:8090", and closes the connection.
 func Reach(to, address string) Call {
 	return Call{To: to, Do: func(ctx context.Context) error {
 		u, err := url.Parse(address)
@@ -301,8 +299,7 @@ func (c Call) untilAnswered(ctx context.Context) error {
 	}
 }
 
-// NotReady returns the reason why the service should not get requests, or nil if it is
-// ready.
+// NotReady returns the reason why the service should not receive requests, or nil if it is ready.
 func (s *Service) NotReady() error {
 	if !s.warm.Load() {
 		return fmt.Errorf("%s: connecting", s.Name)
@@ -317,6 +314,6 @@ func within(ctx context.Context, what string, fn func() error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%s did not end in time", what)
+		return fmt.Errorf("%s did not stop in time", what)
 	}
 }

@@ -35,15 +35,15 @@ func TestExportedSpansCarryNoQueries(t *testing.T) {
 	span.End()
 	got := sink.GetSpans()
 	if len(got) != 1 {
-		t.Fatalf("%d spans exported", len(got))
+		t.Fatalf("%d spans exported, want 1", len(got))
 	}
 	for _, kv := range got[0].Attributes {
 		if strings.Contains(kv.Value.String(), "s3cret") {
-			t.Errorf("%s shows %q", kv.Key, kv.Value.String())
+			t.Errorf("attribute %s = %q, want it without the secret", kv.Key, kv.Value.String())
 		}
 	}
 	if len(got[0].Attributes) != 4 {
-		t.Errorf("attributes %v", got[0].Attributes)
+		t.Errorf("attributes %v, want 4", got[0].Attributes)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestLogLinesCarryTheTraceOfTheirContext(t *testing.T) {
 	log.Debug("below the level")
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatalf("%q: %v", out.String(), err)
+		t.Fatalf("log line %q: %v", out.String(), err)
 	}
 	if line["trace_id"] != span.SpanContext().TraceID().String() || line["msg"] != "line\nbroken" {
 		t.Errorf("line %v", line)
@@ -72,7 +72,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 		log.Log(ctx, level, "line", "msg", "kept")
 		var line map[string]any
 		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-			t.Fatalf("%q: %v", out.String(), err)
+			t.Fatalf("log line %q: %v", out.String(), err)
 		}
 		in, _ := line["in"].(map[string]any)
 		if line["severity"] != want || line["message"] != "line" || line["account"] != "acc_1" || in["msg"] != "kept" || line["level"] != nil || line["time"] == nil {
@@ -87,15 +87,15 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 	}
 	sc := span.SpanContext()
 	if line["logging.googleapis.com/trace"] != "projects/shop/traces/"+sc.TraceID().String() || line["logging.googleapis.com/spanId"] != sc.SpanID().String() || line["logging.googleapis.com/trace_sampled"] != true {
-		t.Errorf("trace of %v", line)
+		t.Errorf("log line %v, want the trace and span of the context", line)
 	}
 	var f LogFormat
 	if err := f.UnmarshalText([]byte("xml")); err == nil {
-		t.Error("the format xml is accepted")
+		t.Error("UnmarshalText accepted the format xml, want an error")
 	}
 }
 
-// events records what happened in which order.
+// events records events in their order.
 type events struct {
 	mu   sync.Mutex
 	list []string
@@ -117,7 +117,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 		Servers: []Server{{Name: "api", Addr: addr, Handler: func(c *fasthttp.RequestCtx) {
 			close(inside)
 			<-release
-			log.add("request answered")
+			log.add("request finished")
 			c.SetStatusCode(204)
 		}}},
 		Loops: []Loop{{Name: "loop", Run: func(ctx context.Context) error {
@@ -133,23 +133,23 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Config{AdminAddr: admin, Drain: 50 * time.Millisecond, Grace: 5 * time.Second}, svc)
 	}()
-	waitFor(t, "not ready while it connects", func() bool { return status("http://"+admin+"/readyz") == 503 })
+	waitFor(t, "the service reports that it is connecting", func() bool { return status("http://"+admin+"/readyz") == 503 })
 	close(connected)
 	waitFor(t, "ready", func() bool { return status("http://"+admin+"/readyz") == 200 })
 	answered := make(chan int, 1)
 	go func() { answered <- status("http://" + addr + "/") }()
 	<-inside
 	stop()
-	waitFor(t, "not ready while it drains", func() bool { s := status("http://" + admin + "/readyz"); return s == 503 || s == 0 })
+	waitFor(t, "the service reports that it is draining", func() bool { s := status("http://" + admin + "/readyz"); return s == 503 || s == 0 })
 	close(release)
 	if got := <-answered; got != 204 {
-		t.Errorf("the open request got %d", got)
+		t.Errorf("the open request got %d, want 204", got)
 	}
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	if want := []string{"request answered", "loop ended", "closed"}; !slices.Equal(log.list, want) {
-		t.Errorf("order %v, want %v", log.list, want)
+	if want := []string{"request finished", "loop ended", "closed"}; !slices.Equal(log.list, want) {
+		t.Errorf("events in the order %v, want %v", log.list, want)
 	}
 }
 
@@ -170,11 +170,11 @@ func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
 		do   func() func(context.Context) error
 		want time.Duration
 	}{
-		"at once":         {func() func(context.Context) error { return answered }, 0},
-		"a late policy":   {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
-		"refused forever": {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
-		"never answered":  {func() func(context.Context) error { return dropped }, 30 * time.Second},
-		"one lost packet": {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
+		"immediate success":     {func() func(context.Context) error { return answered }, 0},
+		"refused for some time": {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
+		"always refused":        {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
+		"no response":           {func() func(context.Context) error { return dropped }, 30 * time.Second},
+		"one lost packet":       {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,7 @@ func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
 	}
 }
 
-// firstOf returns a function that calls first the first time and then from the second time on.
+// firstOf returns a function that calls first on its first call, and then on each later call.
 func firstOf(first, then func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		call := first
@@ -226,7 +226,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestProfilesNeedTheirToken(t *testing.T) {
 				t.Errorf("GET %s with %q = %d, want 401", path, authorization, got)
 			}
 			if got := ask("", path, authorization); got != 404 {
-				t.Errorf("GET %s with %q where there is no token = %d, want 404", path, authorization, got)
+				t.Errorf("GET %s with %q on a server without a token = %d, want 404", path, authorization, got)
 			}
 		}
 		if got := ask(token, path); got != 401 {
@@ -273,7 +273,7 @@ func TestProfilesNeedTheirToken(t *testing.T) {
 	}
 	for _, path := range []string{"/livez", "/readyz", "/metrics", "/version"} {
 		if got := ask(token, path); got != 200 {
-			t.Errorf("GET %s = %d, want 200 for everybody", path, got)
+			t.Errorf("GET %s = %d, want 200 without a token", path, got)
 		}
 	}
 }
@@ -286,11 +286,11 @@ func TestReachIsAConnection(t *testing.T) {
 	}
 	call := Reach("auth", "http://"+l.Addr().String()+"/path")
 	if err := call.Do(t.Context()); err != nil {
-		t.Errorf("a listener: %v", err)
+		t.Errorf("Reach of a listening address: %v, want no error", err)
 	}
 	_ = l.Close()
 	if call.Do(t.Context()) == nil {
-		t.Error("Reach succeeded although nothing listens there")
+		t.Error("Reach of an address without a listener succeeded, want an error")
 	}
 }
 
@@ -326,7 +326,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 		var calls []time.Duration
 		start, kick := time.Now(), make(chan struct{}, 1)
 		turns, pace := dedup.New(nil, time.Now), dedup.Pace{What: "round", Every: time.Minute, Idle: time.Hour}
-		turns.First(t.Context(), "round", 90*time.Second) // another loop has had the turn
+		turns.First(t.Context(), "round", 90*time.Second) // another loop has taken the turn
 		loop := Sweep(turns, pace, func(context.Context) (bool, error) {
 			calls = append(calls, time.Since(start))
 			return false, nil
@@ -341,8 +341,8 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v", err)
 		}
-		// No call at one minute: another loop has had that turn. Without Redis, the loop does not
-		// slow down for an hour.
+		// There is no call at one minute, because another loop has taken that turn. Without Redis,
+		// the loop keeps its pace for an hour.
 		want := []time.Duration{0, 80 * time.Second, 2 * time.Minute, 3 * time.Minute}
 		if !slices.Equal(calls, want) {
 			t.Errorf("called at %v, want %v", calls, want)
@@ -350,7 +350,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 	})
 }
 
-// Not parallel, because the logger is shared by the whole process.
+// Not parallel, because the process has only one default logger.
 func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()
@@ -364,7 +364,7 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 		t.Errorf("logged %d times, want 3:\n%s", n, &out)
 	}
 	if n := strings.Count(out.String(), "round works again"); n != 1 {
-		t.Errorf("recovery logged %d times, want once:\n%s", n, &out)
+		t.Errorf("recovery logged %d times, want 1:\n%s", n, &out)
 	}
 }
 
@@ -375,15 +375,15 @@ func TestAServiceThatCannotBeMadeClosesTheLastOneFirst(t *testing.T) {
 	err := func() (err error) {
 		svc := &Service{Name: "test"}
 		defer svc.Abandon(t.Context(), &err)
-		for _, name := range []string{"database", "client of it"} {
+		for _, name := range []string{"database", "client of the store"} {
 			svc.CloseWith(func() error { closed = append(closed, name); return nil })
 		}
 		return broken
 	}()
 	if !errors.Is(err, broken) || err.Error() != "test: no such store" {
-		t.Errorf("the error is %v", err)
+		t.Errorf("the error is %v, want test: no such store", err)
 	}
-	if want := []string{"client of it", "database"}; !slices.Equal(closed, want) {
+	if want := []string{"client of the store", "database"}; !slices.Equal(closed, want) {
 		t.Errorf("closed %v, want %v", closed, want)
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/linkreel/linkreel/libs/dedup"
 )
 
-// Every returns a loop that calls fn at once, and again whenever d has passed or kick
-// receives a value, until its context ends. A failed call is logged, and the next call
-// retries. If the next call fails with the same error, it is not logged again, because a
-// store that is down for an hour would fill the log. A nil kick never triggers a call.
+// Every returns a loop that calls fn immediately, and again each time d has passed or kick receives
+// a value, until its context ends. A failed call is logged, and the next call retries. If the next
+// call fails with the same error, it is not logged again, so that a long outage of a store does not
+// fill the log. A nil kick never triggers a call.
 func Every(d time.Duration, name string, fn func(ctx context.Context) error, kick <-chan struct{}) Loop {
 	return every(d, name, func(ctx context.Context, _ bool) error { return fn(ctx) }, kick)
 }
 
-// Sweep is [Every] for work that one replica does for all, and that looks less often while
-// there is nothing to do; see [dedup.Pace]. A kick, and the start of the process, call fn at
-// once. fn reports whether it found anything.
+// Sweep is like [Every], for work that one replica does for all replicas, at a lower rate while
+// there is no work (see [dedup.Pace]). At the start of the process and after a kick, it calls fn
+// immediately. fn reports whether it found work.
 func Sweep(turns *dedup.Seen, p dedup.Pace, fn func(ctx context.Context) (found bool, err error), kick <-chan struct{}) Loop {
 	return every(p.Every, p.What, func(ctx context.Context, kicked bool) error {
 		if kicked {
@@ -28,7 +28,8 @@ func Sweep(turns *dedup.Seen, p dedup.Pace, fn func(ctx context.Context) (found 
 	}, kick)
 }
 
-// every is [Every]. kicked is true for the first call and for those that kick has triggered.
+// every implements [Every]. kicked is true for the first call and for calls that kick has
+// triggered.
 func every(d time.Duration, name string, fn func(ctx context.Context, kicked bool) error, kick <-chan struct{}) Loop {
 	return Loop{Name: name, Run: func(ctx context.Context) error {
 		tick := time.NewTicker(d)

@@ -13,14 +13,14 @@ import (
 // LogFormat chooses the field names of log lines.
 type LogFormat string
 
-// The formats of log lines.
+// Formats of log lines.
 const (
 	LogJSON   LogFormat = "json"
 	LogGoogle LogFormat = "google"
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so the
-// service does not start. Otherwise people would notice the wrong format too late.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so that a
+// service with a wrong setting does not start.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch v := LogFormat(text); v {
 	case LogJSON, LogGoogle:
@@ -30,11 +30,11 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("LINKREEL_LOG_FORMAT is %q; use json or google", text)
 }
 
-// NewLogger writes JSON lines that carry the trace and span of their context.
+// NewLogger returns a logger that writes JSON lines with the trace and span of their context.
 //
-// The format google uses the names that Cloud Logging reads: severity, message, and the
-// trace, which links a line to Cloud Trace. Google's trace names contain the project. If
-// GOOGLE_CLOUD_PROJECT is not set, only the trace's id is written.
+// The format google uses the field names of Cloud Logging: severity, message, and a trace field
+// that links the line to Cloud Trace. Google's trace names contain the project. If
+// GOOGLE_CLOUD_PROJECT is not set, only the trace id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}
@@ -50,8 +50,7 @@ func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	return slog.New(h)
 }
 
-// googleNames renames the fields that slog itself writes. Our own attributes keep their
-// names.
+// googleNames renames the fields that slog itself writes. Other attributes keep their names.
 func googleNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -60,7 +59,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	case slog.LevelKey:
 		level, ok := a.Value.Any().(slog.Level)
 		if !ok {
-			return a // one of our own attributes has the name "level"
+			return a // an attribute of the caller has the name "level"
 		}
 		return slog.String("severity", severity(level))
 	case slog.MessageKey:
@@ -69,7 +68,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// severity returns Google's name for a level.
+// severity returns Google's name of a level.
 func severity(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:

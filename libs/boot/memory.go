@@ -7,17 +7,17 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// heapShare is Go's share of the container's memory. The rest is for memory that Go
-// does not count: the program's own pages, the kernel's buffers for connections, files.
+// heapShare is Go's share of the container's memory. The rest is for memory that Go does not count,
+// such as the program's code, the kernel's connection buffers and the page cache.
 const heapShare = 0.9
 
-// boundMemory sets Go's soft memory limit from the container's limit. Otherwise the heap
-// may double before Go collects it, and the kernel would kill a process whose live memory
-// is only half of the container's limit. An explicit GOMEMLIMIT takes precedence.
+// boundMemory sets Go's soft memory limit from the container's limit. Without it, the heap may
+// double before Go collects garbage, and the kernel would kill a process that uses only half of the
+// container's limit. An explicit GOMEMLIMIT takes precedence.
 func boundMemory() {
 	switch _, err := memlimit.Set(memlimit.WithRatio(heapShare)); {
 	case errors.Is(err, memlimit.ErrCgroupsNotSupported): // no container
 	case err != nil:
-		slog.Warn("memory is not bounded by the container's limit", "error", err)
+		slog.Warn("cannot set the memory limit from the container; the heap is not bounded", "error", err)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// redacting keeps secrets out of exported spans. HTTP client libraries put addresses
-// into their spans, and the query of a signed URL or an upload session is a
-// credential.
+// redacting keeps secrets out of exported spans. HTTP client libraries add URLs to their spans, and
+// the query of a signed URL or an upload session is a credential.
 type redacting struct{ sdktrace.SpanExporter }
 
 func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

@@ -7,15 +7,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// rooted is a tracer provider that starts a trace only for work: for a request (a span of the
-// kind server), for a job (consumer; see [Work]), or where [trace.WithNewRoot] asks. The
-// client libraries of stores start a span for every call. Without rooted, each call of a
-// background loop would be a trace of its own, and an idle installation would record hundreds
-// a minute. Whether a trace is recorded remains the sampler's decision.
+// rooted is a tracer provider that starts a trace only for a request (a span of kind server), for a
+// job (kind consumer; see [Work]), or if [trace.WithNewRoot] is set. The client libraries of stores
+// start a span for every call. Without rooted, each call of a background loop would start its own
+// trace, and an idle installation would record hundreds of traces a minute. The sampler still
+// decides whether a trace is recorded.
 type rooted struct{ trace.TracerProvider }
 
-// Work starts a trace for a piece of background work, such as a delivery, or a span if ctx is
-// in a trace already. The caller ends the span.
+// Work starts a trace for a unit of background work, such as a delivery. If ctx already has a
+// trace, it starts a span in that trace. The caller ends the span.
 func Work(ctx context.Context, name string) (context.Context, trace.Span) {
 	return otel.Tracer("work").Start(ctx, name, trace.WithSpanKind(trace.SpanKindConsumer))
 }

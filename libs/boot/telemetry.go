@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version returns the version of the image. If the build set none, it returns the revision
-// that the program was built from, or else the module's version.
+// Version returns the version of the image. If the build did not set it, Version returns the source
+// revision of the program, or else the module's version.
 func Version() string {
 	if version != "" {
 		return version
@@ -39,13 +39,13 @@ func Version() string {
 	return info.Main.Version
 }
 
-// Telemetry installs the process's tracer and propagator and returns a function that
-// flushes the spans. Metrics need no setup: packages register theirs with Prometheus,
-// and the admin port serves them at /metrics.
+// Telemetry installs the process's tracer and propagator and returns a function that flushes the
+// spans. Metrics need no setup: packages register their metrics with Prometheus, and the admin port
+// serves them at /metrics.
 //
-// Traces begin with requests and jobs; calls that background loops make to stores are not
-// traced. Spans go where the standard OTEL_* variables say. If these name no exporter, spans are
-// not recorded. They still have ids, because request ids are made from them.
+// Traces begin with requests and jobs. Calls of background loops to stores are not traced. The
+// standard OTEL_* variables configure the destination of spans. Without an exporter, spans are not
+// recorded, but still have ids, because request ids are derived from them.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(name), semconv.ServiceVersion(Version())))
@@ -69,8 +69,8 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 	return traces.Shutdown, nil
 }
 
-// spanExporter makes the exporter that the environment names, or returns nil if it names
-// none. The exporters of OpenTelemetry read the other variables themselves.
+// spanExporter returns the exporter that is configured in the environment, or nil if none is.
+// OpenTelemetry's exporters read the other variables themselves.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")
 	if kind == "" && cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != "" {

@@ -19,17 +19,17 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 	const ofTraces = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	for name, tt := range map[string]struct {
 		env  map[string]string
-		want sdktrace.SpanExporter // only its type counts; nil for none
+		want sdktrace.SpanExporter // only its type is compared; nil for no exporter
 		fail string                // the variable that the error names; "" for no error
 	}{
-		"nowhere by default":         {},
-		"nowhere when switched off":  {env: map[string]string{kind: "none", endpoint: "http://localhost:4318"}},
-		"to standard output":         {env: map[string]string{kind: "console"}, want: &stdouttrace.Exporter{}},
-		"to a collector by HTTP":     {env: map[string]string{endpoint: "http://localhost:4318"}, want: &otlptrace.Exporter{}},
-		"to a collector by gRPC":     {env: map[string]string{kind: "otlp", protocol: "grpc"}, want: &otlptrace.Exporter{}},
-		"not to a misspelt exporter": {env: map[string]string{kind: "otpl"}, fail: kind},
-		"nor by a misspelt protocol": {env: map[string]string{kind: "otlp", protocol: "http/json"}, fail: protocol},
-		"nor by one for traces only": {env: map[string]string{kind: "otlp", protocol: "grpc", ofTraces: "http/json"}, fail: ofTraces},
+		"no exporter by default":           {},
+		"exporter switched off":            {env: map[string]string{kind: "none", endpoint: "http://localhost:4318"}},
+		"standard output":                  {env: map[string]string{kind: "console"}, want: &stdouttrace.Exporter{}},
+		"collector by HTTP":                {env: map[string]string{endpoint: "http://localhost:4318"}, want: &otlptrace.Exporter{}},
+		"collector by gRPC":                {env: map[string]string{kind: "otlp", protocol: "grpc"}, want: &otlptrace.Exporter{}},
+		"unknown exporter":                 {env: map[string]string{kind: "otpl"}, fail: kind},
+		"unknown protocol":                 {env: map[string]string{kind: "otlp", protocol: "http/json"}, fail: protocol},
+		"unknown protocol for traces only": {env: map[string]string{kind: "otlp", protocol: "grpc", ofTraces: "http/json"}, fail: ofTraces},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range []string{kind, endpoint, protocol, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ofTraces} {
@@ -55,10 +55,10 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := otel.GetTracerProvider().(rooted); !ok {
-		t.Fatalf("the services' tracers are from %T", otel.GetTracerProvider())
+		t.Fatalf("the tracer provider is a %T, want rooted", otel.GetTracerProvider())
 	}
 	sink := tracetest.NewInMemoryExporter()
-	never := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0)) // what the chart sets, with the ratio 0
+	never := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0)) // the chart's setting, with the ratio 0
 	always := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(1))
 	sampled := trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true,
@@ -69,13 +69,13 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		options []trace.SpanStartOption
 		want    int // the span and a call to a store in it
 	}{
-		"a call of a loop":              {sampler: always, ctx: t.Context()},
-		"a call of a loop, as a client": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},
-		"a request":                     {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, want: 2},
-		"a job":                         {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}, want: 2},
-		"a new root":                    {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithNewRoot()}, want: 2},
-		"a request that is not sampled": {sampler: never, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}},
-		"a part of a sampled trace":     {sampler: never, ctx: sampled, want: 2},
+		"call of a loop":                    {sampler: always, ctx: t.Context()},
+		"call of a loop with a client span": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},
+		"request":                           {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, want: 2},
+		"job":                               {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}, want: 2},
+		"new root":                          {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithNewRoot()}, want: 2},
+		"unsampled request":                 {sampler: never, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}},
+		"part of a sampled trace":           {sampler: never, ctx: sampled, want: 2},
 	} {
 		sink.Reset()
 		tracer := rooted{sdktrace.NewTracerProvider(sdktrace.WithSyncer(sink), sdktrace.WithSampler(tt.sampler))}.Tracer("test")
@@ -84,7 +84,7 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		call.End()
 		span.End()
 		if got := len(sink.GetSpans()); got != tt.want {
-			t.Errorf("%s: %d spans, want %d", name, got, tt.want)
+			t.Errorf("%s: %d spans recorded, want %d", name, got, tt.want)
 		}
 	}
 }

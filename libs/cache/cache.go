@@ -1,15 +1,15 @@
-// Package cache keeps what redirects need in the process's memory.
+// Package cache keeps the data for redirects in the process's memory.
 //
-// A hit costs no I/O. Values come from a loader, one load per key at a time. A value is
-// reloaded once it is older than [Options.Fresh], no matter how often it was hit. The cache
-// also remembers for a moment that a key has no value. When the loader fails, the cache
-// keeps serving the last value. If there is none, it returns the loader's error.
+// A hit costs no I/O. Values come from a loader, one load per key at a time. A value is reloaded
+// when it is older than [Options.Fresh], regardless of its number of hits. The cache also remembers
+// for a short time that a key has no value. When the loader fails, the cache keeps serving the last
+// value. If there is none, it returns the loader's error.
 //
-// The caller feeds the cache a stream of invalidated keys. The cache numbers the
-// invalidations. An entry records the latest number at the time its load started, and a lookup
-// the latest number at the time it ran. [Cache.Current] compares these with the number of the
-// key's last invalidation. So a value that was read before a change and stored after it is
-// never served. Simply deleting the key would lose that race. While the stream is interrupted
+// The caller feeds the cache a stream of invalidated keys. The cache numbers the invalidations. An
+// entry records the latest number at the time its load started, and a lookup the latest number at
+// the time it ran. [Cache.Current] compares these with the number of the key's last invalidation.
+// This way, a value that was read before a change and stored after it is never served. Deleting the
+// key from the cache would not prevent that race. While the stream is interrupted
 // ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot tell
 // whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads again.
 package cache
@@ -29,17 +29,17 @@ import (
 
 // Options configure a [Cache]. Load is required; the other fields have defaults.
 type Options[V any] struct {
-	// Load reads a key's value. It has its own deadline and not the caller's, because
-	// others may wait for the same load.
+	// Load reads a key's value. It has its own deadline instead of the caller's, because other
+	// callers may wait for the same load.
 	Load func(ctx context.Context, key string) (value V, found bool, err error)
-	// Weigh returns a value's size in bytes, without key and bookkeeping. If it is nil,
-	// every value counts as 0 bytes.
+	// Weigh returns a value's size in bytes, without its key and overhead. If it is nil, every
+	// value counts as 0 bytes.
 	Weigh func(value V) int
 
 	Capacity int64         // bytes of all entries; 64 MiB
 	Fresh    time.Duration // how long a value is fresh after its load; 30 s
 	Unsynced time.Duration // the same while no invalidations arrive; 5 s
-	Absent   time.Duration // how long "no value" is cached; 2 s
+	Absent   time.Duration // how long a missing value is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
 	Patience time.Duration // how long a caller that needs a new value waits; 2 s, an eighth of that while loads fail
@@ -47,7 +47,7 @@ type Options[V any] struct {
 	Now      func() time.Time
 }
 
-// Entry holds what a load found for a key. Entries are shared and never change.
+// Entry holds the result of a load. Entries are shared and immutable.
 type Entry[V any] struct {
 	Value V
 	Found bool
@@ -78,7 +78,7 @@ type Cache[V any] struct {
 	loader  *outage.Breaker
 
 	mu        sync.RWMutex
-	recent    map[string]uint64 // the number of each key's last invalidation
+	recent    map[string]uint64 // number of each key's last invalidation
 	log       []invalidated     // the latest invalidations, oldest first; the oldest are dropped
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
@@ -89,8 +89,7 @@ type Cache[V any] struct {
 // queue holds the load that runs after a key's in-flight load.
 type queue[V any] struct{ next *verification[V] }
 
-// verification is a load that callers wait for. While it is in a queue, it has not
-// started.
+// verification is a load that callers wait for. A queued verification has not started.
 type verification[V any] struct {
 	done  chan struct{}
 	entry *Entry[V]
@@ -106,24 +105,24 @@ type invalidated struct {
 // perEntry is the memory in bytes that an entry takes besides its key and value.
 const perEntry = 130
 
-// Invalidations are remembered because loads and requests may hold an older entry. Once the
-// cache has forgotten an invalidation, a load or request that still holds an older entry must
-// look up its key again. So these bounds limit memory and do not weaken correctness. Without
-// bounds, thousands of changes a second would pile up.
+// The cache remembers invalidations because loads and requests may hold an older entry. After the
+// cache has forgotten an invalidation, a load or request that still holds an older entry must look
+// up its key again. So these bounds limit memory use without affecting correctness. Without bounds,
+// thousands of changes a second would accumulate.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000
 )
 
-// uncertainty is how long [Cache.MarkUncertain] lasts. After that it is clear that
-// invalidations do not arrive, and [Options.Unsynced] bounds the age of served values.
+// uncertainty is how long [Cache.MarkUncertain] lasts. After that, an interruption is certain, and
+// [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
-// rest spares a failing loader: for this time after a failure only one caller tries
-// again. Others serve their old value if they have one.
+// rest protects a failing loader: for this time after a failure, only one caller retries. Other
+// callers get the old value, if there is one.
 const rest = 250 * time.Millisecond
 
-// New makes an empty cache that counts as synced.
+// New returns an empty cache that counts as synced.
 func New[V any](opt Options[V]) *Cache[V] {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -158,12 +157,11 @@ func New[V any](opt Options[V]) *Cache[V] {
 	return c
 }
 
-// SetSynced tells the cache whether invalidations arrive.
+// SetSynced tells the cache whether invalidations are arriving.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
-// MarkUncertain is like SetSynced(false), but for an interruption that may be short. Other
-// replicas may still receive changes and serve them, so for a second every lookup loads
-// again.
+// MarkUncertain is like SetSynced(false), but for an interruption that may be short. Other replicas
+// may still receive changes and serve them, so every lookup loads again for a second.
 func (c *Cache[V]) MarkUncertain() {
 	c.doubted.Store(c.opt.Now().UnixNano())
 	c.synced.Store(false)
@@ -176,9 +174,9 @@ func (c *Cache[V]) uncertain(now int64) bool {
 // Len returns the approximate number of entries.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek returns the cached value of key if it can do so without waiting. at is the current
-// time. It is a parameter because a caller may peek into several caches, and reading the
-// clock is a large part of the cost of a hit.
+// Peek returns the cached value of key if it is available without waiting. at is the current time.
+// It is a parameter because a caller may peek into several caches, and reading the clock is a large
+// part of the cost of a hit.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()
 	// Read the number before the entry. An invalidation first removes the entry and then
@@ -200,7 +198,7 @@ func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	return Lookup[V]{Entry: e, key: key, seen: seen}, true
 }
 
-// Holds reports whether there is a value for key, fresh or not.
+// Holds reports whether there is a value for key, whether fresh or not.
 func (c *Cache[V]) Holds(key string) bool {
 	e, ok := c.entries.GetIfPresent(key)
 	return ok && e.Found
@@ -213,8 +211,8 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if l, ok := c.Peek(key, c.opt.Now()); ok {
 		return l, nil
 	}
-	// Read the clock first: nothing between the lookup and the load may wait, or callers
-	// of one key would load it one after the other.
+	// Read the clock first: if anything between the lookup and the load waited, callers of one key
+	// would load it one after the other.
 	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
@@ -227,7 +225,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	}
 	age := time.Duration(now - e.loaded)
 	switch {
-	case age < c.life(e): // another caller has loaded it meanwhile
+	case age < c.life(e): // another caller has loaded it in the meantime
 		old.Stale = false
 		return old, nil
 	case !e.Found || age > c.opt.Stale:
@@ -256,9 +254,9 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// cold loads for a caller that has no value. It may stop waiting before the load ends,
-// and waits only briefly after a failed load. The load keeps running, and the next caller
-// may find its value.
+// cold loads for a caller that has no value. The caller may stop waiting before the load ends, and
+// waits only briefly after a failed load. The load continues, and the next caller may find its
+// value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -283,7 +281,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 			}
 			l := c.loaded(key, r.Val.(*Entry[V]))
 			if !c.Current(l) {
-				continue // invalidated meanwhile; the next load sees the change
+				continue // invalidated in the meantime; the next load sees the change
 			}
 			return l, nil
 		// Only this caller gives up. The shared load continues and still fills the cache.
@@ -293,8 +291,8 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	}
 }
 
-// late is the error of a caller that stopped waiting. Without these words the log of an outage
-// would not say what the caller had waited for.
+// late returns the error of a caller that stopped waiting. Its text names the store, so that the
+// log of an outage shows what the caller waited for.
 func late(err error) error { return fmt.Errorf("the store has not answered: %w", err) }
 
 // loaded returns the lookup of an entry that was just loaded.
@@ -302,9 +300,9 @@ func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 	return Lookup[V]{Entry: e, key: key, seen: e.version}
 }
 
-// verify returns the result of a load that starts after the call, because a load in flight
-// could miss a change that was acknowledged before the call. Callers that wait for the
-// same load to start share it. If the load fails and old has a value, verify returns old.
+// verify returns the result of a load that starts after the call, because an in-flight load could
+// miss a change that was acknowledged before the call. Callers that wait for the same start share
+// the load. If the load fails and old has a value, verify returns old.
 func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -318,7 +316,7 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 	case <-ctx.Done():
 		err = late(ctx.Err())
 	}
-	// An old "not found" is not returned: the key may have been created meanwhile, and an
+	// An old "not found" is not returned: the key may have been created in the meantime, and an
 	// error is better than a wrong response.
 	if old.Entry != nil && old.Found && c.untouched(old) {
 		return old, nil
@@ -358,9 +356,9 @@ func (c *Cache[V]) work(key string, q *queue[V]) {
 	}
 }
 
-// start loads key unless another caller has loaded it since this caller found old.
-// Otherwise a caller that was delayed would load the key again. old is the entry that the
-// caller rejected, or nil.
+// start loads key unless another caller has loaded it since this caller found old. Without this
+// check, a delayed caller would load the key again. old is the entry that the caller rejected, or
+// nil.
 func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan singleflight.Result {
 	return c.flights.DoChan(key, func() (any, error) {
 		if e, ok := c.entries.GetIfPresent(key); ok && e != old && c.Current(c.loaded(key, e)) {
@@ -370,7 +368,7 @@ func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan 
 	})
 }
 
-// fetch loads key and caches the result, unless it is out of date already.
+// fetch loads key and caches the result, unless it is already outdated.
 func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Timeout)
 	defer cancel()
@@ -380,7 +378,7 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	if outage.Down(err) {
 		c.loader.Fail()
 	} else {
-		c.loader.OK() // it answered, even if with an error about this key
+		c.loader.OK() // the store responded, even if with an error about this key
 	}
 	if err != nil {
 		return nil, err
@@ -393,9 +391,9 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	return e, nil
 }
 
-// Current reports whether the result may still be served: its key was not invalidated
-// since the lookup, and no invalidation was missed. If no fresher value was available
-// (Stale), only the first condition applies.
+// Current reports whether the result may still be served: its key has not been invalidated since
+// the lookup, and no invalidation was missed. If no fresher value was available (Stale), only the
+// first condition applies.
 func (c *Cache[V]) Current(l Lookup[V]) bool {
 	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)
 }
@@ -410,14 +408,14 @@ func (c *Cache[V]) untouched(l Lookup[V]) bool {
 	return l.seen >= c.forgotten && c.recent[l.key] <= l.seen
 }
 
-// Age returns how long ago the result was loaded.
+// Age returns the time since the result was loaded.
 func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 	return time.Duration(c.opt.Now().UnixNano() - l.Entry.loaded)
 }
 
-// Expired reports whether the result is too old to serve while invalidations do not
-// arrive. An entry loaded before the uncertainty began may be stale, so it counts as
-// expired. A Stale result does not count as expired, because there was no better one.
+// Expired reports whether the result is too old to serve while invalidations do not arrive. An
+// entry loaded before the uncertainty began may be stale, so it counts as expired. A Stale result
+// does not count as expired, because no fresher value was available.
 func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	switch {
 	case l.Stale:
@@ -428,8 +426,8 @@ func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	return c.Age(l) > c.opt.Unsynced
 }
 
-// Invalidate drops keys. Values loaded earlier are not served again, even by callers
-// that hold them ([Cache.Current]), and a load that is in flight leaves no entry.
+// Invalidate removes keys. Values that were loaded earlier are not served again, even by callers
+// that hold them ([Cache.Current]), and an in-flight load stores no entry.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {
 		return
@@ -452,7 +450,7 @@ func (c *Cache[V]) Invalidate(keys ...string) {
 		c.forgotten = max(c.forgotten, old.version)
 		c.log = c.log[1:]
 	}
-	c.version.Store(v) // last, see Peek
+	c.version.Store(v) // must be last; see Peek
 }
 
 // InvalidateAll makes every entry due for a reload. Call it after invalidations were

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// world is a loader whose values, failures and speed a test chooses.
+// world is a loader. The test controls its values, failures and speed.
 type world struct {
 	mu     sync.Mutex
 	values map[string]string
@@ -95,10 +95,10 @@ func TestGetLoadsWithTheValuesOfTheCallerWhoWaits(t *testing.T) {
 		t.Error("Peek found a value in an empty cache")
 	}
 	if l, err := c.Get(context.WithValue(t.Context(), name{}, "first"), "a"); err != nil || l.Value != "first" {
-		t.Errorf("Get = %q, %v, want the value that the load read from the caller's context", l.Value, err)
+		t.Errorf("Get = %q, %v, want the value from the caller's context", l.Value, err)
 	}
 	if l, ok := c.Peek("a", time.Now()); !ok || l.Value != "first" {
-		t.Errorf("Peek = %q, %t after a load", l.Value, ok)
+		t.Errorf("Peek = %q, %t after a load, want first, true", l.Value, ok)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestGetServesTheLastValueWhileTheLoaderFailsAndGuessesNone(t *testing.T) {
 	expect(t, c, "a", "1")
 }
 
-// One key that cannot be loaded does not count as an outage of the store.
+// An error of one key does not count as an outage of the store.
 func TestGetLoadsOthersWhileOneKeyCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
@@ -208,7 +208,7 @@ func TestGetLoadsOnceForManyCallers(t *testing.T) {
 	for range 200 {
 		wg.Go(func() {
 			if l, err := c.Get(t.Context(), "a"); err != nil || l.Value != "1" {
-				t.Errorf("Get = %+v, %v", l, err)
+				t.Errorf("Get = %+v, %v, want 1", l, err)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestGetLoadsOnceForManyCallers(t *testing.T) {
 	close(gate)
 	wg.Wait()
 	if n := w.loads.Load(); n > 2 { // a caller may arrive just after the first load ended
-		t.Errorf("%d loads for 200 callers", n)
+		t.Errorf("%d loads for 200 callers, want at most 2", n)
 	}
 }
 
@@ -246,15 +246,15 @@ func TestCurrentKnowsAnAnswerThatWasOvertaken(t *testing.T) {
 	_, c := newWorld(t)
 	a, err := c.Get(t.Context(), "a")
 	if err != nil || !c.Current(a) {
-		t.Fatalf("Get = %+v, %v, current %v", a, err, c.Current(a))
+		t.Fatalf("Get = %+v, %v with current = %v, want a current entry", a, err, c.Current(a))
 	}
 	c.Invalidate("other")
 	if !c.Current(a) {
-		t.Error("the invalidation of another key made the entry outdated")
+		t.Error("Current = false after the invalidation of another key, want true")
 	}
 	c.Invalidate("a")
 	if c.Current(a) {
-		t.Error("the entry counts as current after its key was invalidated")
+		t.Error("Current = true after the key was invalidated, want false")
 	}
 }
 
@@ -268,12 +268,12 @@ func TestInvalidateAllReloadsEverythingButKeepsALastResort(t *testing.T) {
 	w.set("a", "2")
 	c.InvalidateAll()
 	if c.Current(before) {
-		t.Error("an entry from before InvalidateAll counts as current")
+		t.Error("Current = true for an entry from before InvalidateAll, want false")
 	}
 	w.fail(apierr.Down(errors.New("down")))
 	stale, err := c.Get(t.Context(), "a")
 	if err != nil || !stale.Stale || !c.Current(stale) {
-		t.Errorf("with a failing loader Get = %+v, %v; current %v", stale, err, c.Current(stale))
+		t.Errorf("with a failing loader Get = %+v, %v with current = %v, want a current stale entry", stale, err, c.Current(stale))
 	}
 	w.fail(nil)
 	w.pass(time.Second)
@@ -290,7 +290,7 @@ func TestMarkUncertainReadsEveryAnswerAnewForASecond(t *testing.T) {
 	w.pass(time.Millisecond)
 	c.MarkUncertain()
 	if !c.Expired(before) {
-		t.Error("an entry from before the uncertainty does not count as expired")
+		t.Error("Expired = false for an entry from before the uncertainty, want true")
 	}
 	for i := range 5 {
 		w.set("a", fmt.Sprint("v", i)) // no invalidation is sent
@@ -299,7 +299,7 @@ func TestMarkUncertainReadsEveryAnswerAnewForASecond(t *testing.T) {
 	}
 	after, err := c.Get(t.Context(), "a")
 	if err != nil || c.Expired(after) {
-		t.Errorf("an entry loaded during the uncertainty: expired %v, %v", c.Expired(after), err)
+		t.Errorf("entry loaded during the uncertainty: Expired = %v, want false; error %v", c.Expired(after), err)
 	}
 	w.fail(apierr.Down(errors.New("down")))
 	expect(t, c, "a", "v4 stale")
@@ -347,21 +347,21 @@ func TestInvalidateForgetsWhatNobodyCanHoldAndGuessesNothing(t *testing.T) {
 		c.Invalidate(keys...)
 	}
 	if c.Current(held) {
-		t.Error("an entry counts as current although its invalidation is forgotten")
+		t.Error("Current = true after the invalidation was forgotten, want false")
 	}
 	if len(c.recent) > rememberMax+1000 {
-		t.Errorf("%d invalidations are remembered", len(c.recent))
+		t.Errorf("%d invalidations are remembered, want about rememberMax at most", len(c.recent))
 	}
 	w.set("a", "2")
 	expect(t, c, "a", "2")
 	fresh, err := c.Get(t.Context(), "a")
 	if err != nil || !c.Current(fresh) {
-		t.Errorf("a fresh entry: %v, current %v", err, c.Current(fresh))
+		t.Errorf("fresh entry: error %v, Current = %v, want true", err, c.Current(fresh))
 	}
 	w.pass(remember + time.Second)
 	c.Invalidate("b")
 	if len(c.recent) != 1 {
-		t.Errorf("%d invalidations are remembered after %v, want the last", len(c.recent), remember)
+		t.Errorf("%d invalidations are remembered after %v, want only the last", len(c.recent), remember)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 	}})
 	_, err := c.Get(t.Context(), "a")
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the store has not answered") {
-		t.Errorf("Get of a hanging load: %v", err)
+		t.Errorf("Get while the load hangs: got %v, want a DeadlineExceeded that names the store", err)
 	}
 	close(gate)
 	l, err := c.Get(t.Context(), "a")
@@ -382,7 +382,7 @@ func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 		l, err = c.Get(t.Context(), "a")
 	}
 	if err != nil || l.Value != "late" {
-		t.Errorf("Get = %q, %v; want late", l.Value, err)
+		t.Errorf("Get = %q, %v, want late", l.Value, err)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestCapacityBoundsWhatIsKept(t *testing.T) {
 	}
 	c.entries.CleanUp()
 	if n := c.Len(); n > 150 {
-		t.Errorf("%d entries are kept", n)
+		t.Errorf("%d entries are kept, want at most 150", n)
 	}
 }
 

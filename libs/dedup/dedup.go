@@ -1,11 +1,11 @@
-// Package dedup remembers what was seen already: a write that was just made, a sweep
-// that another replica is doing, the viewers of a video today.
+// Package dedup remembers names that have already been seen, such as a recent write, a sweep that
+// another replica is doing, or the viewers of a video today.
 //
-// While Redis answers, only the first replica that asks about a name gets true: [Seen.First]
-// returns it once, and [Seen.Mine] each time that replica asks while it has the turn.
-// [Seen.Round] paces a sweep that one replica does for all. Large sets are counted to within
-// about one percent ([Seen.Count]), in at most 12 kB each. While Redis is away, each replica
-// knows only its own memory, so a name may count once in every replica. No call fails a
+// While Redis is available, only the first replica that asks about a name gets true. [Seen.First]
+// returns true once. [Seen.Mine] returns true to that replica until its turn ends. [Seen.Round]
+// sets the pace of a sweep that one replica does for all replicas. [Seen.Count] counts large sets
+// to within about one percent, in at most 12 kB for each set. While Redis is unreachable, each
+// replica uses only its own memory, so a name may count once in every replica. No call fails a
 // request or waits for Redis longer than its budget.
 package dedup
 
@@ -25,10 +25,10 @@ import (
 const (
 	patience = 150 * time.Millisecond // how long a call waits for Redis
 	rest     = time.Second            // pause before a failed Redis is tried again
-	maxKeys  = 20_000                 // names in memory
+	maxKeys  = 20_000                 // maximum number of names in memory
 )
 
-// Seen is a memory of names. It is safe for concurrent use.
+// Seen remembers names. It is safe for concurrent use.
 type Seen struct {
 	redis   redis.UniversalClient
 	budget  time.Duration // bounds one call to Redis
@@ -39,7 +39,7 @@ type Seen struct {
 	until map[string]time.Time
 }
 
-// New makes an empty memory. If client is nil, the memory is local to this process.
+// New returns an empty Seen. If client is nil, it is local to this process.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
 	breaker := outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now})
 	return &Seen{redis: client, budget: patience, breaker: breaker, now: now, until: map[string]time.Time{}}
@@ -48,7 +48,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Seen {
 // First reports whether this is the first call with name within life. It remembers name.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
-	// Ask this process's memory first: it answers most repeats without a call.
+	// Check this process's memory first, which finds most repeats without a call.
 	if !s.note(name, now, life) {
 		return false
 	}
@@ -58,13 +58,13 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	return s.set(ctx, seenKey(name), life)
 }
 
-// Mine reports whether this replica should do the work named what. After it has returned
-// true, it returns true again to this replica and false to all others until hold is over.
-// Mine only saves work: while Redis is away, every replica gets true. For work that must be
+// Mine reports whether this replica should do the work named what. After it has returned true, it
+// returns true again to this replica and false to all others until hold has passed. Mine only
+// avoids duplicate work: while Redis is unreachable, every replica gets true. For work that must be
 // done once in each period, use [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
-	// The replica that has the turn may act again: a second hint within the hold is about a
+	// The replica with the turn may act again, because a second hint within the hold announces a
 	// newer change.
 	if s.knows(turn) {
 		return true
@@ -72,27 +72,27 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	if s.redis != nil && !s.set(ctx, "lr:"+turn, hold) {
 		return false
 	}
-	// The hold begins when the call has returned, even if it failed: Redis may have stored the
-	// turn although we got no response, and then no other replica acts until it expires.
+	// The hold begins when the call returns, even if it failed: Redis may have stored the turn
+	// although the response was lost, and then no other replica acts until the turn expires.
 	s.note(turn, s.now(), hold)
 	return true
 }
 
-// Pace is how often all replicas of a service together do a sweep.
+// Pace configures how often the replicas of a service, together, do a sweep.
 type Pace struct {
 	// What names the sweep.
 	What string
 	// Every is the pause between two rounds.
 	Every time.Duration
-	// Idle is the longest pause after a round that found nothing. Zero means Every. Choose it
-	// by how late the sweep may find work whose wake-up was lost.
+	// Idle is the longest pause after a round that found no work. Zero means Every. It bounds how
+	// late the sweep finds work after a lost wake-up.
 	Idle time.Duration
 }
 
-// Round does a round of a sweep, unless another replica has done one and the pause after it is
-// not over. Call it every [Pace.Every]. do reports whether it found anything; after an error
-// the pause is short too. Only Redis knows about a long pause. So while Redis is away, and
-// after it has lost its data, every replica sweeps at the full pace.
+// Round does a round of a sweep, unless the pause after a round of any replica has not passed yet.
+// Call it every [Pace.Every]. do reports whether it found work. The pause is also short after an
+// error. Long pauses are stored only in Redis. While Redis is unreachable, and after it has lost
+// its data, every replica sweeps at the full pace.
 func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	// The turn ends a little before the next round is due, so that this replica gets it again.
 	if !s.First(ctx, p.What, p.Every*9/10) {
@@ -105,22 +105,22 @@ func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (
 	return err
 }
 
-// AtOnce does a round now, whatever the other replicas have done. Call it for a wake-up, and
+// AtOnce does a round immediately, regardless of the other replicas. Call it for a wake-up, and
 // when a process starts.
 func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	found, err := do(ctx)
 	if found || err != nil {
-		s.next(ctx, p.What, p.Every*9/10) // there may be more to do soon, so end a long pause
+		s.next(ctx, p.What, p.Every*9/10) // there may be more work soon, so end a long pause
 	}
 	return err
 }
 
-// next stores when the next round of a sweep may begin.
+// next stores the time of the next round of a sweep.
 func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 	if s.redis == nil {
 		return
 	}
-	// If Redis does not answer, the present turn stays, which is short.
+	// If Redis does not answer, the current turn is kept, which is short.
 	_ = s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.Set(ctx, seenKey(what), strconv.FormatInt(s.now().Unix(), 10), after).Err()
 	})
@@ -128,8 +128,8 @@ func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 
 func seenKey(name string) string { return "lr:seen:" + name }
 
-// set stores a key in Redis. It reports false if the key was there already. If Redis does
-// not answer, it reports true.
+// set stores a key in Redis. It returns false if the key already existed, and true if Redis does
+// not answer.
 func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.SetArgs(ctx, key, strconv.FormatInt(s.now().Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
@@ -146,13 +146,13 @@ if before == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return redis.call('PFCOUNT', KEYS[1]) - before
 `)
 
-// Count adds member to a set that expires after life, and returns by how much the set's
-// count grew. repeat is true if this process knew the member already.
+// Count adds member to a set that expires after life, and returns by how much the set's count grew.
+// repeat is true if this process has already counted the member.
 //
-// The results of all replicas add up to the number of different members. The sum is exact
-// for a few members, and within about one percent for many. With many members, a single one
-// may add more than one to the count, or nothing, so use only the sum of the results. If
-// Redis loses the set, members count again. No result is negative.
+// The results of all replicas add up to the number of different members. The sum is exact for a few
+// members, and within about one percent for many. With many members, one member may add more than
+// one to the count, or nothing, so use only the sum of the results. If Redis loses the set, its
+// members count again. No result is negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true
@@ -177,7 +177,7 @@ func (s *Seen) knows(name string) bool {
 	return ok && s.now().Before(until)
 }
 
-// note does what First does, but only in this process's memory.
+// note is like First, but uses only this process's memory.
 func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +191,9 @@ func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	return true
 }
 
-// makeRoom drops expired names. If that is not enough, it drops arbitrary names until an
-// eighth is free. With less room, each new name in a flood would cause a scan of all others.
+// makeRoom drops expired names. If that is not enough, it drops arbitrary names until an eighth of
+// the space is free. If it freed less, each new name in a flood of names would cause a scan of all
+// others.
 func (s *Seen) makeRoom(now time.Time) {
 	for k, until := range s.until {
 		if !now.Before(until) {

@@ -19,7 +19,7 @@ func TestFirstIsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !s.First(t.Context(), "viewer", time.Hour) || s.First(t.Context(), "viewer", time.Hour) || !s.First(t.Context(), "other", time.Hour) {
-				t.Error("First must return true once for each viewer")
+				t.Error("First did not return true exactly once for each viewer")
 			}
 		})
 	}
@@ -30,7 +30,7 @@ func TestReplicasRememberTogether(t *testing.T) {
 	addr := redistest.Start(t)
 	a, b := over(t, addr), over(t, addr)
 	if !a.First(t.Context(), "v", time.Hour) || b.First(t.Context(), "v", time.Hour) {
-		t.Error("each replica counted the viewer")
+		t.Error("First must return true on the first replica and false on the second")
 	}
 }
 
@@ -39,17 +39,17 @@ func TestATurnIsOneReplicasUntilItsHoldIsOver(t *testing.T) {
 	addr := redistest.Start(t)
 	a, b := over(t, addr), over(t, addr)
 	if !a.Mine(t.Context(), "sweep", time.Hour) || b.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("only the replica that asked first gets the turn")
+		t.Error("Mine must return true on the first replica and false on the second")
 	}
 	if !a.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("the replica that has the turn may act again")
+		t.Error("Mine = false on the replica with the turn, want true")
 	}
 	if !b.Mine(t.Context(), "short", time.Millisecond) || !a.First(t.Context(), "sweep", time.Hour) {
-		t.Error("a turn must not block another name or a First of the same name")
+		t.Error("the turn has blocked another name, or First of the same name")
 	}
-	redistest.Do(t, addr, "FLUSHALL") // as if the hold were over
+	redistest.Do(t, addr, "FLUSHALL") // as if the hold had passed
 	if !b.Mine(t.Context(), "sweep", time.Hour) {
-		t.Error("the turn did not end")
+		t.Error("Mine = false on the other replica after the hold, want true")
 	}
 }
 
@@ -63,7 +63,7 @@ func TestWithoutRedisATurnIsEverybodysAndStays(t *testing.T) {
 		}
 		for range 2 {
 			if !s.Mine(t.Context(), "acc_a", time.Minute) {
-				t.Errorf("%s: Redis may have stored the turn, and then no other replica acts on the next hint, so this one must", name)
+				t.Errorf("%s: Mine = false after a call without a response, want true, because Redis may have stored the turn", name)
 			}
 		}
 	}
@@ -76,11 +76,11 @@ func TestANameIsForgottenAfterItsLife(t *testing.T) {
 	s.First(t.Context(), "v", time.Hour)
 	now = now.Add(time.Hour)
 	if !s.First(t.Context(), "v", time.Hour) {
-		t.Error("a name is still remembered after its life")
+		t.Error("First = false after the name has expired, want true")
 	}
-	for i := range 100_000 { // memory is bounded, and new names are still recognised as new
+	for i := range 100_000 { // The memory is bounded, and new names are still recognised as new.
 		if !s.First(t.Context(), fmt.Sprint(i), time.Hour) {
-			t.Fatalf("the new name %d counts as seen", i)
+			t.Fatalf("First = false for the new name %d, want true", i)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 			for _, s := range []*dedup.Seen{a, b, a} { // the member is counted on one replica, on another, and on the first again
 				grown, _ := s.Count(t.Context(), set, fmt.Sprint("viewer", i), time.Hour)
 				if grown < 0 {
-					t.Fatalf("%s: the count went down by %d", set, -grown)
+					t.Fatalf("%s: the count decreased by %d, want no decrease", set, -grown)
 				}
 				n += grown
 			}
@@ -103,16 +103,16 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	}
 	for i := range 100 {
 		if n := sum(fmt.Sprint("small", i), 0, 5); n != 5 {
-			t.Errorf("5 members count %d", n)
+			t.Errorf("the count of 5 members is %d", n)
 		}
 	}
 	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {
-		t.Errorf("5,000 members count %d, want a difference of at most 3 percent", n)
+		t.Errorf("the count of 5,000 members is %d, want a difference of at most 3 percent", n)
 	}
-	// Redis is emptied in the middle. Members may count again, but the sum never falls.
+	// Redis is emptied in the middle. Members may count again, but the sum never decreases.
 	redistest.Do(t, addr, "FLUSHALL")
 	if n := sum("large", 5000, 5100); n != 100 && (n < 95 || n > 105) {
-		t.Errorf("100 new members after Redis was emptied count %d", n)
+		t.Errorf("after Redis was emptied, 100 new members add %d, want 95 to 105", n)
 	}
 }
 
@@ -127,10 +127,10 @@ func TestASetTakesTwelveKilobytesHoweverManyItHas(t *testing.T) {
 		t.Errorf("20,000 members take %s keys, want one", n)
 	}
 	if n, _ := strconv.Atoi(redistest.Do(t, addr, "MEMORY", "USAGE", "lr:count:views")); n < 1 || n > 16_000 {
-		t.Errorf("20,000 members take %d bytes", n)
+		t.Errorf("20,000 members take %d bytes, want at most 16,000", n)
 	}
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:count:views")); ms < 1 || ms > int(time.Hour/time.Millisecond) {
-		t.Errorf("the set lives for %d ms", ms)
+		t.Errorf("the set expires in %d ms, want at most an hour", ms)
 	}
 }
 
@@ -150,32 +150,32 @@ func TestASweepRestsOnlyWhileRedisSaysSo(t *testing.T) {
 			t.Fatalf("%s: %d rounds, %v; want %d", what, rounds, err, want)
 		}
 	}
-	step("the first replica", 1, a.Round)
-	step("the second one, within the turn", 1, b.Round)
-	redistest.Do(t, addr, "DEL", "lr:seen:sweep") // as if the turn were over
+	step("first replica", 1, a.Round)
+	step("second replica during the turn", 1, b.Round)
+	redistest.Do(t, addr, "DEL", "lr:seen:sweep") // as if the turn had ended
 	found = false
-	step("the next round", 2, b.Round)
+	step("next round", 2, b.Round)
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 50*60_000 {
-		t.Errorf("after a round that found nothing, the next one may begin in %d ms", ms)
+		t.Errorf("after a round without work, the next round may begin in %d ms, want at least 50 minutes", ms)
 	}
-	step("while it rests", 2, a.Round)
-	step("a wake-up that finds nothing", 3, a.AtOnce)
-	step("which does not end the rest", 3, b.Round)
+	step("during the long pause", 2, a.Round)
+	step("wake-up without work", 3, a.AtOnce)
+	step("long pause after the wake-up", 3, b.Round)
 	found = true
-	step("a wake-up that finds something", 4, a.AtOnce)
+	step("wake-up with work", 4, a.AtOnce)
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 1 || ms > 10_000 {
-		t.Errorf("after a round that found something, the next one may begin in %d ms", ms)
+		t.Errorf("after a round with work, the next round may begin in %d ms, want at most 10 s", ms)
 	}
 	redistest.Do(t, addr, "FLUSHALL")
 	found = false
-	step("once Redis has lost its data", 5, a.Round)
+	step("after Redis has lost its data", 5, a.Round)
 	away, failed := at(t, "127.0.0.1:1", clock), errors.New("no answer")
 	for i := range 3 {
-		step("without Redis, each time", 6+i, away.Round)
+		step("without Redis", 6+i, away.Round)
 	}
 	err := b.AtOnce(t.Context(), pace, func(context.Context) (bool, error) { return false, failed })
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); !errors.Is(err, failed) || ms < 1 || ms > 10_000 {
-		t.Errorf("after a round that failed with %v, the next one may begin in %d ms", err, ms)
+		t.Errorf("after a round that failed with %v, the next round may begin in %d ms, want at most 10 s", err, ms)
 	}
 }
 
@@ -191,8 +191,7 @@ func at(t *testing.T, addr string, now func() time.Time) *dedup.Seen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the pool first: with open connections, calls stay within the budget even on a
-	// busy machine.
+	// Fill the pool first: with open connections, calls meet the budget even on a busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

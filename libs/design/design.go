@@ -2,9 +2,9 @@
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
 // A page links [Stylesheet] and uses its classes. No page has inline styles, so a
-// Content-Security-Policy needs no 'unsafe-inline'. Components are plain HTML elements
-// where possible: a button is a <button>, and the class only says which kind. The classes
-// are listed at the head of assets/design.css.
+// Content-Security-Policy needs no 'unsafe-inline'. Components are plain HTML elements where
+// possible: a button is a <button>, and its class only selects the variant. The comment at the top
+// of assets/design.css lists the classes.
 package design
 
 import (
@@ -33,12 +33,12 @@ var tokens []byte
 //go:embed assets/design.css
 var css []byte
 
-// Tokens is the stylesheet of the custom properties alone, for pages with a few rules of
-// their own: the start page and redirect pages. The share pages include them at build time.
+// Tokens is a stylesheet that contains only the custom properties. It is for pages with a few rules
+// of their own: the start page and redirect pages. Share pages include it at build time.
 var Tokens = string(tokens)
 
-// TabTitle returns the text of <title>: the page's own title and our name, cut to at most 70
-// characters of escaped HTML. Tabs, histories and search results have no room for more.
+// TabTitle returns the text of <title>: the page's title and the product name, shortened to at most
+// 70 characters of escaped HTML. Tabs, histories and search results do not show more.
 func TabTitle(title string) string {
 	const suffix = " · Linkreel"
 	room := 70 - utf8.RuneCountInString(suffix)
@@ -57,7 +57,7 @@ func TabTitle(title string) string {
 	return title + suffix
 }
 
-// Stylesheet is the whole design system in one file.
+// Stylesheet contains the whole design system.
 var Stylesheet = NewFile("design.css", "text/css; charset=utf-8", slices.Concat(tokens, css))
 
 // NewFile names a file by its content: "a.css" becomes "a.<hash>.css".
@@ -90,9 +90,9 @@ var icons = map[string]string{
 	"warning":  `<path d="M12 3l10 18H2z"/><path d="M12 10v5M12 18v.01"/>`,
 }
 
-// Icon returns an icon that stands next to a text with the same meaning, so it is hidden
-// from screen readers. An unknown name is a bug in the page, so Icon panics. Any test that
-// renders the page finds it.
+// Icon returns an icon to show next to a text with the same meaning. It is therefore hidden from
+// screen readers. Icon panics for an unknown name, because that is a bug in the page, which any
+// test that renders the page finds.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {
@@ -101,7 +101,7 @@ func Icon(name string) template.HTML {
 	return template.HTML(`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">` + body + `</svg>`) //nolint:gosec // our own drawings
 }
 
-// Icons lists the names of all icons.
+// Icons returns the names of all icons.
 func Icons() []string {
 	names := make([]string, 0, len(icons))
 	for name := range icons {

@@ -18,7 +18,7 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 	t.Parallel()
 	a, b := design.NewFile("x.css", "text/css", []byte("a")), design.NewFile("x.css", "text/css", []byte("b"))
 	if a.Name == b.Name || !regexp.MustCompile(`^x\.[0-9a-f]{8}\.css$`).MatchString(a.Name) {
-		t.Errorf("names %s, %s", a.Name, b.Name)
+		t.Errorf("names of files with different content = %s and %s, want different names with a hash", a.Name, b.Name)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	css := design.Stylesheet.Bytes
 	for _, m := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllSubmatch(css, -1) {
 		if !bytes.Contains(css, append(m[1], ':')) {
-			t.Errorf("%s is used but not defined", m[1])
+			t.Errorf("the custom property %s is used but not defined", m[1])
 		}
 	}
 }
@@ -76,13 +76,13 @@ func TestColoursHaveContrastInBothSchemes(t *testing.T) {
 			{"--good", "--card", 4.5}, {"--edge", "--card", 3}, {"--edge", "--paper", 3}, {"--accent", "--tint", 4.5}, {"--ink", "--tint", 7},
 		} {
 			if got := contrast(t, c[pair.front], c[pair.back]); got < pair.least {
-				t.Errorf("%s: %s on %s is %.2f to 1, want %.1f", name, pair.front, pair.back, got, pair.least)
+				t.Errorf("%s: the contrast of %s on %s is %.2f to 1, want at least %.1f", name, pair.front, pair.back, got, pair.least)
 			}
 		}
 	}
 }
 
-// scheme reads the colours of the first block after start.
+// scheme returns the colours in the first block after start.
 func scheme(css, start string) map[string]string {
 	_, rest, _ := strings.Cut(css, start)
 	out := map[string]string{}
@@ -103,7 +103,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	if len(hex) != 7 {
-		t.Fatalf("colour %q", hex)
+		t.Fatalf("colour %q, want the form #rrggbb", hex)
 	}
 	var sum float64
 	for i, weight := range []float64{.2126, .7152, .0722} {

@@ -8,12 +8,12 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Type says what happened to which kind of record. Types are part of the public API:
+// Type names a kind of record and what happened to it. Types are part of the public API:
 // subscribers branch on them, so they are never renamed.
 type Type string
 
-// The types. Changes of a video's access, captions, thumbnail or takedown are
-// VideoUpdated; archiving, moving and taking down a link are LinkUpdated.
+// Event types. Changes to the access, captions, thumbnail or takedown of a video are VideoUpdated.
+// Archiving, moving or taking down a link is LinkUpdated.
 const (
 	LinkCreated Type = "link.created"
 	LinkUpdated Type = "link.updated"
@@ -59,8 +59,8 @@ const (
 	WebhookDisabled Type = "webhook.disabled"
 )
 
-// WebhookTest is the event that a webhook gets when its owner tests it. It is in no
-// feed.
+// WebhookTest is the event that a webhook receives when its owner tests it. It does not appear in
+// any feed.
 const WebhookTest Type = "webhook.test"
 
 // Quiet is the type of a change that writes no event.
@@ -79,7 +79,7 @@ var types = []Type{
 	WebhookCreated, WebhookUpdated, WebhookDeleted, WebhookDisabled,
 }
 
-// Types lists every type that a feed can hold.
+// Types returns every type that a feed can contain.
 func Types() []Type { return slices.Clone(types) }
 
 // Known reports whether t is one of [Types].
@@ -93,10 +93,10 @@ type Event struct {
 	AccountID string
 	Type      Type
 	Object    string // the record's id
-	Data      any    // becomes JSON: the record as the API shows it after the change
+	Data      any    // encoded as JSON: the record as the API returns it after the change
 }
 
-// Actor says who made a change.
+// Actor identifies who made a change.
 type Actor struct {
 	Type ActorType
 	ID   string
@@ -114,7 +114,7 @@ const (
 	ActorSystem   ActorType = "system"
 )
 
-// System is the actor of work without a request: sweeps, workers, re-checks.
+// System is the actor of work without a request: sweeps, workers, repeated checks.
 var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
 
 // Operator is the actor of requests to the operator's API.
@@ -122,8 +122,8 @@ var Operator = Actor{Type: ActorOperator, ID: "operator", Name: "Operator"}
 
 type actorKey struct{}
 
-// WithActor puts an actor into ctx who is not the request's principal, such as a person
-// who is signing in.
+// WithActor returns a copy of ctx with an actor other than the request's principal, such as a
+// person who is signing in.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }

@@ -15,11 +15,11 @@ func TestActorOf(t *testing.T) {
 		ctx  context.Context
 		want events.ActorType
 	}{
-		"a key": {key, events.ActorKey}, "the operator": {events.AsOperator(t.Context()), events.ActorOperator},
-		"no actor": {t.Context(), events.ActorSystem}, "an actor in ctx": {events.WithActor(key, events.Actor{Type: events.ActorMember}), events.ActorMember},
+		"key": {key, events.ActorKey}, "operator": {events.AsOperator(t.Context()), events.ActorOperator},
+		"no actor": {t.Context(), events.ActorSystem}, "actor in the context": {events.WithActor(key, events.Actor{Type: events.ActorMember}), events.ActorMember},
 	} {
 		if got := events.ActorOf(c.ctx); got.Type != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: ActorOf = %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// calls intercepts every request to the database. It sets a deadline, begins transactions that
-// lock nothing, and records the responses. [DB.Do] sets a deadline already, so this one matters
-// for calls without Do. The client library's own defaults are one minute for a write and five
-// for a query, and a handler that waits so long also keeps its caller's connection open.
+// calls intercepts every request to the database. It sets a deadline, begins transactions without
+// locks, and records the responses. Calls in [DB.Do] already have a deadline, so this one matters
+// only for calls outside of Do. The defaults of the client library are one minute for a write and
+// five minutes for a query. A handler that waits this long also keeps its caller's connection open.
 type calls time.Duration
 
 func (c calls) unary(
@@ -31,11 +31,11 @@ func (c calls) unary(
 	switch r := req.(type) {
 	case *pb.BeginTransactionRequest:
 		if onlyWrites {
-			return nil // the response stays empty, and an empty id means no transaction
+			return nil // the response remains empty, and an empty id means no transaction
 		}
-		// By default the database locks what a transaction reads. If the process is killed in
-		// the middle, nobody else can write those documents until the server gives up the
-		// transaction, a minute later. The client library has no option for this.
+		// By default, the database locks the documents that a transaction reads. If the process is
+		// killed in the middle, no other client can write those documents until the server abandons
+		// the transaction a minute later. The client library has no option for this.
 		r.Options = &pb.TransactionOptions{Mode: &pb.TransactionOptions_ReadWrite_{ReadWrite: &pb.TransactionOptions_ReadWrite{
 			RetryTransaction: r.GetOptions().GetReadWrite().GetRetryTransaction(),
 			ConcurrencyMode:  pb.TransactionOptions_OPTIMISTIC,
@@ -47,7 +47,7 @@ func (c calls) unary(
 	case *pb.CommitRequest:
 		commit, reads = true, len(r.GetTransaction()) > 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline wins
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline takes precedence
 	defer cancel()
 	try := func() error {
 		began := time.Now()
@@ -59,7 +59,7 @@ func (c calls) unary(
 		return hear(ctx, commit, err)
 	}
 	if !reads {
-		return again(ctx, try) // it read nothing, so the same writes may be sent again
+		return again(ctx, try) // it has not read anything, so the same writes may be sent again
 	}
 	return try()
 }
@@ -83,17 +83,17 @@ func (c calls) stream(
 }
 
 // onlyWritesKey marks the context of a [DB.Commit]. It skips the calls that begin and end a
-// transaction, because a commit without a transaction is just as atomic. Apart from its
-// deprecated batches, the client library has no other way to make such a commit.
+// transaction, because a commit without a transaction is also atomic. Apart from its deprecated
+// batches, the client library has no other way to make such a commit.
 type onlyWritesKey struct{}
 
-// errOnlyWrites refuses a read in a [DB.Commit], because it would not belong to the
+// errOnlyWrites is the error of a read in a [DB.Commit], because it would not belong to the
 // transaction.
-var errOnlyWrites = errors.New("read in a commit that only writes")
+var errOnlyWrites = errors.New("cannot read in a commit that only writes")
 
-// heard records what a call of [DB.Do] has learned about the database. The interceptors fill it
-// in, because the call's error does not say enough. A call gets the same error when the
-// database is down as when the database answers promptly but another writer always wins.
+// heard records what a call of [DB.Do] has learned about the state of the database. The
+// interceptors fill it in, because the call's error is not specific enough. For example, a call
+// gets the same error when the database is down and when another writer always wins.
 type heard struct {
 	answered atomic.Bool // the database answered a request of the call
 	lost     atomic.Bool // the call lost against another writer at least once
@@ -102,8 +102,8 @@ type heard struct {
 
 type heardKey struct{}
 
-// answered is the error of a call that failed although the database answered part of
-// it.
+// answered wraps the error of a call that failed although the database answered some of its
+// requests.
 type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
@@ -113,9 +113,9 @@ func (a answered) Unwrap() error { return a.error }
 // to 4 s, which leaves three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
 
-// hear records how the database answered a request. commit is true if the request is a commit.
-// If another writer has won, hear hides this from the client library, so that the library does
-// not retry. Outside of [DB.Do] it returns err unchanged.
+// hear records how the database answered a request. commit is true if the request is a commit. If
+// another writer has won, hear hides this from the client library, so that the library does not
+// retry. Outside of [DB.Do], hear returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
@@ -141,8 +141,8 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged makes a function that runs fn as one call and turns its error into one of this
-// package's errors.
+// judged returns a function that runs fn as one call and converts its error to an error of this
+// package.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var h heard
@@ -173,7 +173,7 @@ func (s *heardStream) RecvMsg(m any) error {
 	return hear(s.call, false, err)
 }
 
-// judge turns the error of a call into one of this package's errors.
+// judge converts the error of a call to an error of this package.
 func (h *heard) judge(err error) error {
 	if err == nil {
 		return nil
@@ -181,7 +181,7 @@ func (h *heard) judge(err error) error {
 	mapped := Map(err)
 	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
-	case lost && h.open.Load(): // The last attempt or an earlier one may have gone through.
+	case lost && h.open.Load(): // The last attempt, or an earlier attempt, may have been committed.
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
@@ -202,17 +202,17 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether a commit of this call got no response, so that the change may be
-// there already. Trying again could make the change twice. A commit without reads is the
-// exception; see [DB.Commit].
+// unsure reports whether a commit of this call got no response. In that case, the change may have
+// been made, and a retry could make it twice. A commit without reads is the exception; see
+// [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
 }
 
-// again repeats try while another writer wins. It stops when there is no time for another
-// full attempt, because an attempt that is cut off might commit without our knowing. Pauses are
-// random, so that two writers that collided do not collide again.
+// again repeats try while another writer wins. It stops when there is no time for another full
+// attempt, because an attempt that is cut off might have been committed. Pauses are random, so that
+// two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()

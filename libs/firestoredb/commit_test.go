@@ -39,22 +39,22 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls := server.Stats().Calls; calls["Commit"] != 1 || calls["BeginTransaction"] != 0 {
-		t.Errorf("calls: %v, want one Commit", calls)
+		t.Errorf("calls = %v, want one Commit", calls)
 	}
 	if err := db.Commit(t.Context(), "create", create(c, a)); !errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
-		t.Errorf("a commit that creates an existing document: %v", err)
+		t.Errorf("Commit of an existing document: got %v, want ErrExists without ErrUncertain", err)
 	}
 	if calls := server.Stats().Calls; calls["Rollback"] != 0 {
-		t.Errorf("calls: %v, want no Rollback, because no transaction was begun", calls)
+		t.Errorf("calls = %v, want no Rollback, because no transaction was begun", calls)
 	}
 	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
 	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
-		t.Errorf("%v, %v; want only the first two", snaps, err)
+		t.Errorf("%v, %v; want only the two documents of the first commit", snaps, err)
 	}
 }
 
-// If the first attempt went through, the caller learns that the document exists and may be
-// its own. It must look at the document to find out.
+// If the first attempt was committed, the caller learns that the document exists and may be its
+// own. The caller must read the document to find out.
 func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -73,7 +73,7 @@ func TestACommitThatLosesARaceIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A value that is read in a Commit could change before the commit.
+// A value that is read in a Commit could change before it is committed.
 func TestACommitRefusesToRead(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -83,11 +83,11 @@ func TestACommitRefusesToRead(t *testing.T) {
 	} {
 		err := db.Commit(t.Context(), "read", func(_ context.Context, tx *firestore.Transaction) error { return read(tx) })
 		if err == nil {
-			t.Errorf("reading a %s succeeded", name)
+			t.Errorf("reading a %s succeeded, want an error", name)
 		}
 	}
 	if calls := server.Stats().Calls; len(calls) != 0 {
-		t.Errorf("calls: %v, want none", calls)
+		t.Errorf("calls = %v, want none", calls)
 	}
 }
 
@@ -98,6 +98,6 @@ func TestATransactionIsBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls := server.Stats().Calls; calls["BeginTransaction"] != 1 {
-		t.Errorf("calls: %v", calls)
+		t.Errorf("calls = %v", calls)
 	}
 }

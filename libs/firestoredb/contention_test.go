@@ -27,7 +27,7 @@ func openWithin(t *testing.T, timeout time.Duration, indexes ...[]byte) (*firest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.Identity(t.Context()); err != nil { // make the first call now, so that no test's fault hits it
+	if _, err := db.Identity(t.Context()); err != nil { // make the first call now, so that the fault of a test does not hit it
 		t.Fatal(err)
 	}
 	return db, cloud.Firestore
@@ -67,20 +67,20 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 				t.Errorf("%v, want ErrContended as a RATE_LIMITED with one second in Retry-After", err)
 			}
 			if n := server.Stats().Calls["Commit"] - before; n < 12 {
-				t.Errorf("%d tries, want at least 12", n)
+				t.Errorf("%d attempts, want at least 12", n)
 			}
 		})
 	}
 }
 
-// A caller that gets a 429 may repeat the request as if it had never been made. So a call
-// that lost gets a 429 only if every one of its commits was answered.
+// A caller may repeat a request after a 429, because the request had no effect. So a call that lost
+// against other writers gets a 429 only if all of its commits were answered.
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
 	for name, faults := range map[string][]local.Fault{
-		"its next commit is cut off":        {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
-		"an earlier commit got no response": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
+		"next commit is cut off":            {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
+		"earlier commit without a response": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,18 +94,17 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			}
 		})
 	}
-	t.Run("a transaction's next commit is cut off", func(t *testing.T) {
+	t.Run("next commit of a transaction is cut off", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
-		// The second abort hits one of the further attempts, which share a timeout of
-		// their own.
+		// The second abort hits one of the further attempts, which have their own timeout.
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 			t.Errorf("%v, want UNAVAILABLE", err)
 		}
 	})
-	t.Run("a transaction's commit gets no response and is refused when it is sent again", func(t *testing.T) {
+	t.Run("commit of a transaction without a response, refused when repeated", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
@@ -122,7 +121,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
 		}
 	})
-	t.Run("a transaction is cut off before its next commit", func(t *testing.T) {
+	t.Run("transaction is cut off before its next commit", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
@@ -133,15 +132,15 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	})
 }
 
-// All these calls end at their deadline at the same instant, as the losers of a race do.
-// But the database has answered them, so this is not an outage.
+// All these calls reach their deadline at the same time, like the losers of a race. The database
+// has answered them, so this is not an outage.
 func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]local.Fault{
 		"other writers win":        {Methods: []string{"Commit"}, Code: codes.Aborted},
 		"commits hang":             {Methods: []string{"Commit"}, Delay: time.Hour},
-		"commits fail at once":     {Methods: []string{"Commit"}, Code: codes.Unavailable},
-		"a transaction is refused": {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
+		"commits fail immediately": {Methods: []string{"Commit"}, Code: codes.Unavailable},
+		"transaction is refused":   {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,14 +153,14 @@ func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 				for range 20 {
 					wg.Go(func() {
 						if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); err == nil {
-							t.Error("the commit succeeded")
+							t.Error("the commit succeeded, want an error")
 						}
 					})
 				}
 				wg.Wait()
 			}
 			if err := ping(t.Context(), db); err != nil {
-				t.Errorf("another call is refused: %v", err)
+				t.Errorf("another call failed with %v, want no error", err)
 			}
 		})
 	}
@@ -184,8 +183,7 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 	}
 }
 
-// If the losers retried side by side, all but one would lose each round, and most would
-// run out of time.
+// If the losers retried in parallel, all but one would lose each round, and most would time out.
 func TestTransactionsThatLostTakeTurns(t *testing.T) {
 	t.Parallel()
 	db, server := openWithin(t, 3*time.Second)
@@ -218,7 +216,7 @@ func TestTransactionsThatLostTakeTurns(t *testing.T) {
 		t.Errorf("n = %v, %v; want %d", snap.Data()["n"], err, writers)
 	}
 	if n := tries.Load(); n > 3*writers {
-		t.Errorf("%d tries for %d changes", n, writers)
+		t.Errorf("%d attempts for %d changes, want at most three for each change", n, writers)
 	}
 }
 
@@ -244,10 +242,10 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 	}
 	queued := identity.WithRequest(as(t.Context(), "other"), &identity.Request{ID: "r"})
 	if err := ping(queued, db); err != nil || identity.RequestOf(queued).Queued.Load() != 0 {
-		t.Errorf("another account's call: %v after waiting %v", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
+		t.Errorf("call of another account: error %v after waiting %v, want no error and no wait", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
 	}
 	if err := ping(t.Context(), db); err != nil {
-		t.Errorf("a call without an account: %v", err)
+		t.Errorf("call without an account: got %v, want no error", err)
 	}
 	if n := inFlight.Load(); n != 32 {
 		t.Errorf("%d calls in flight, want 32", n)

@@ -23,8 +23,8 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Documents gives access to the documents of a database exactly as the protocol shows them, for a
-// program that copies the whole database. Unlike [DB] it does not convert values and does not
+// Documents gives access to the documents of a database exactly as the protocol returns them. It is
+// for programs that copy the whole database. Unlike [DB] it does not convert values and does not
 // check the format. A call that fails is repeated until Patience has passed without any success.
 type Documents struct {
 	// Database is the database's name: projects/…/databases/….
@@ -82,8 +82,8 @@ func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, e
 }
 
 // Each calls fn with each document of the database, sorted by name, until it has read limit
-// documents; limit 0 means all. Documents may change meanwhile, so the documents do not show the
-// database at one moment.
+// documents; limit 0 means all. Documents may change at the same time, so the result is not a
+// consistent snapshot.
 func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) error) error {
 	var last string
 	read := 0
@@ -122,9 +122,9 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 	})
 }
 
-// Commit makes writes, in as many commits as their size needs, one after the other. The writes of
-// one commit are made together or not at all. A commit whose response is lost is sent again, so
-// it must be safe to repeat the writes. Database and names of the writes must be this database's.
+// Commit makes writes, in as many sequential commits as their size requires. Each commit is atomic.
+// A commit with a lost response is sent again, so it must be safe to repeat the writes. The writes
+// must use the document names of this database.
 func (d *Documents) Commit(ctx context.Context, writes ...*pb.Write) error {
 	for len(writes) > 0 {
 		n, size := 0, 0
@@ -145,7 +145,7 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 		_, err := d.client.Commit(d.in(ctx), &pb.CommitRequest{Database: d.Database, Writes: writes}, once)
 		return err == nil, err
 	})
-	// Index entries count too, so a commit may be too large although its documents are not.
+	// Index entries count too, so a commit may be too large even if its documents are not.
 	if status.Code(err) == codes.InvalidArgument && len(writes) > 1 {
 		half := len(writes) / 2
 		return errors.Join(d.commit(ctx, writes[:half]), d.commit(ctx, writes[half:]))
@@ -160,13 +160,13 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 // once turns off the client's own retries, because patiently retries.
 var once = gax.WithRetry(func() gax.Retryer { return nil })
 
-// final is an error that a retry cannot repair.
+// final marks an error that a retry cannot fix.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// patiently repeats try until it succeeds. try also reports whether it has made progress, which
-// it may have done before it failed.
+// patiently repeats try until it succeeds. try also reports whether it has made progress, even if
+// it then failed.
 func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err error)) error {
 	patience := d.Patience
 	if patience == 0 {
@@ -187,7 +187,7 @@ func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err e
 		if !passing(status.Code(err)) || time.Now().After(end) {
 			return err
 		}
-		// Firestore asks clients that write too fast to wait longer after each attempt.
+		// Firestore asks clients that write too fast to increase the wait after each attempt.
 		if !outage.Pause(ctx, most/2+rand.N(most)) {
 			return errors.Join(ctx.Err(), err)
 		}

@@ -69,38 +69,38 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		return nil
 	})
 	if err != nil || read != len(writes) {
-		t.Errorf("read %d of %d documents, %v", read, len(writes), err)
+		t.Errorf("read %d of %d documents with error %v, want all", read, len(writes), err)
 	}
 	if got := strings.Join(names, " "); got != "a/nan a/ref a/ref/b/under z/null" {
-		t.Errorf("the order is %s", got)
+		t.Errorf("the documents are in the order %s, want sorted by name", got)
 	}
 	if err := d.Each(t.Context(), 3, func(*pb.Document) error { read--; return nil }); err != nil || read != len(writes)-3 {
-		t.Errorf("a limit of 3 reads %d, %v", len(writes)-read, err)
+		t.Errorf("Each with a limit of 3 read %d documents, error %v", len(writes)-read, err)
 	}
 	stop := errors.New("stop")
 	if err := d.Each(t.Context(), 0, func(*pb.Document) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("an error of the function gives %v", err)
+		t.Errorf("Each = %v, want the error of the function", err)
 	}
 	if x, err := d.Get(t.Context(), "a/none"); x != nil || err != nil {
-		t.Errorf("a missing document is %v, %v", x, err)
+		t.Errorf("Get of a missing document = %v, %v, want nil", x, err)
 	}
 	if x, err := d.Get(t.Context(), "a/ref"); err != nil || !proto.Equal(x.GetFields()["v"], values["a/ref"]) {
-		t.Errorf("a document is %v, %v", x, err)
+		t.Errorf("Get(a/ref) = %v, %v, want the written value", x, err)
 	}
 }
 
-// The test also shows that a refused write does not prevent the others.
+// The test also checks that a rejected write does not prevent the other writes.
 func TestACommitThatIsRefusedNamesTheDocument(t *testing.T) {
 	t.Parallel()
 	d, _ := documents(t)
 	large := &pb.Value{ValueType: &pb.Value_StringValue{StringValue: strings.Repeat("x", 1<<20)}}
 	err := d.Commit(t.Context(), put(d, "a/1", &pb.Value{ValueType: &pb.Value_BooleanValue{}}), put(d, "a/large", large), put(d, "a/2", &pb.Value{ValueType: &pb.Value_BooleanValue{}}))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(err), "a/large") {
-		t.Fatalf("a document that is too large = %v", err)
+		t.Fatalf("Commit of a document that is too large = %v, want InvalidArgument with the document's name", err)
 	}
 	for _, path := range []string{"a/1", "a/2"} {
 		if x, err := d.Get(t.Context(), path); x == nil || err != nil {
-			t.Errorf("%s is %v, %v", path, x, err)
+			t.Errorf("Get(%s) = %v, %v, want the document", path, x, err)
 		}
 	}
 }
@@ -111,6 +111,6 @@ func TestADatabaseThatStaysAwayEndsPatience(t *testing.T) {
 	d.Patience = 300 * time.Millisecond
 	cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Internal})
 	if _, err := d.Get(t.Context(), "a/1"); status.Code(err) != codes.Internal {
-		t.Errorf("the error is %v", err)
+		t.Errorf("Get = %v, want Internal", err)
 	}
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// The breaker opens after five calls in a row without a response that together span a
-// second or more. Nothing else opens it.
+// The breaker opens after five calls in a row without a response that together span a second or
+// more. No other failure opens it.
 func TestDoRefusesAtOnceWhenTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"unavailable":               {status.Error(codes.Unavailable, "connection refused"), true},
-		"out of time":               {context.DeadlineExceeded, true},
-		"no such document":          {status.Error(codes.NotFound, "gone"), false},
-		"a refused value":           {status.Error(codes.InvalidArgument, "too long"), false},
-		"another writer won":        {status.Error(codes.Aborted, "contention"), false},
-		"a document beyond a bound": {status.Error(codes.ResourceExhausted, "larger than max"), false},
-		"a caller that left":        {status.Error(codes.Canceled, "context canceled"), false},
-		"a forgotten transaction":   {status.Error(codes.InvalidArgument, "The referenced transaction has expired"), false},
-		"the caller's own error":    {errors.New("slug is taken"), false},
+		"unavailable":                    {status.Error(codes.Unavailable, "connection refused"), true},
+		"timed out":                      {context.DeadlineExceeded, true},
+		"missing document":               {status.Error(codes.NotFound, "gone"), false},
+		"rejected value":                 {status.Error(codes.InvalidArgument, "too long"), false},
+		"another writer won":             {status.Error(codes.Aborted, "contention"), false},
+		"document that is too large":     {status.Error(codes.ResourceExhausted, "larger than max"), false},
+		"cancelled by the caller":        {status.Error(codes.Canceled, "context canceled"), false},
+		"expired transaction":            {status.Error(codes.InvalidArgument, "The referenced transaction has expired"), false},
+		"error of the caller's function": {errors.New("slug is taken"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,6 +50,6 @@ func refusesAfter(t *testing.T, failure error, want bool) {
 	called := false
 	err := db.Do(t.Context(), "get link", func(context.Context) error { called = true; return nil })
 	if refused := err != nil && !called && strings.Contains(err.Error(), "Firestore does not answer"); refused != want {
-		t.Errorf("after five failures: %v, called %v; want refused %v", err, called, want)
+		t.Errorf("after five failures: error %v with called = %v, want refused = %v", err, called, want)
 	}
 }

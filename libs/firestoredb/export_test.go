@@ -7,8 +7,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// MeasureForTest measures a read with these messages and a commit of these writes, as the
-// interceptors do.
+// MeasureForTest measures a read with these messages and a commit of these writes, like the
+// interceptors.
 func MeasureForTest(writes []*pb.Write, messages ...any) {
 	began, reads := time.Now(), 0
 	for _, m := range messages {

@@ -1,15 +1,14 @@
-// Package firestoredb is the only way the services reach Firestore.
+// Package firestoredb gives the services access to Firestore. They use no other way.
 //
-// Every call has a deadline. While Firestore is down, a breaker refuses calls at once,
-// so that not every caller waits for its deadline. Calls return this package's errors:
-// [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The
-// package does not hide the client: stores build documents and queries with
-// cloud.google.com/go/firestore itself.
+// Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so that
+// callers do not wait for their deadlines. Calls return this package's errors: [ErrNotFound],
+// [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The package does not hide the
+// client library: stores build documents and queries with cloud.google.com/go/firestore.
 //
-// Contention between writers of one document is not an outage. A transaction that loses
-// waits for the account's transactions that lost before it. Then it tries again while there
-// is time. If it still loses, it gets [ErrContended]. No account has more than its
-// share of a process's calls in flight.
+// Contention between writers of one document is not an outage. A transaction that loses waits for
+// the account's transactions that have lost before it, and then retries until its time is used up.
+// If it still loses, it returns [ErrContended]. The number of in-flight calls of each account is
+// limited.
 package firestoredb
 
 import (
@@ -34,24 +33,24 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// Errors that a store can get.
+// Errors of calls.
 var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
-	ErrStale    = errors.New("document changed meanwhile")
-	// ErrInvalid means that the database will never accept this request, because it does
-	// not allow a value, a name or a size in it.
-	ErrInvalid = errors.New("request is refused for good")
+	ErrStale    = errors.New("document changed in the meantime")
+	// ErrInvalid means that the database will never accept this request, because of an invalid
+	// value, name or size.
+	ErrInvalid = errors.New("request is permanently rejected")
 
-	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
-	// its response was lost, and the server no longer knows the transaction: most
-	// likely the first attempt went through. It comes with an ErrExists when the
-	// repeated commit finds documents that may be its own.
-	ErrUncertain = errors.New("outcome of the commit is not known")
+	// ErrUncertain is wrapped together with an UNAVAILABLE if a commit was repeated because its
+	// response was lost, and the server no longer knows the transaction. In that case, the first
+	// attempt was probably committed. It is wrapped together with an ErrExists if the repeated
+	// commit finds documents that may be its own.
+	ErrUncertain = errors.New("outcome of the commit is unknown")
 
-	// ErrContended comes with a RATE_LIMITED when other writers of the same documents were
-	// faster until time ran out. Nothing was committed: if an attempt may have been committed,
-	// the call gets a plain UNAVAILABLE instead.
+	// ErrContended is wrapped together with a RATE_LIMITED if other writers of the same documents
+	// were faster until the call timed out. No attempt was committed. If an attempt may have been
+	// committed, the call returns a plain UNAVAILABLE instead.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
 
@@ -59,18 +58,18 @@ var (
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
-	known   atomic.Bool // the database has this build's format, see [DB.Identity]
+	known   atomic.Bool // the database has the format of this build; see [DB.Identity]
 	breaker *outage.Breaker
-	calls   *turns.Queue // limits the calls in flight of each account
+	calls   *turns.Queue // limits the in-flight calls of each account
 	turns   *turns.Queue // runs the lost transactions of each account one by one
 }
 
-// share is how many calls of one account may be in flight at once. A connection to
-// Firestore carries a hundred.
+// share is the maximum number of in-flight calls of one account. A connection to Firestore allows a
+// hundred.
 const share = 32
 
 type (
-	// Snap is a document as it was read.
+	// Snap is a document that was read.
 	Snap = *firestore.DocumentSnapshot
 	// Ref names a document. A nil Ref names no document, so reading it finds nothing.
 	Ref = *firestore.DocumentRef
@@ -99,19 +98,19 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 	return nil
 }
 
-// inLine runs do when it is the turn of ctx's account. Work without an account runs at
-// once. So does a call within a call, which would otherwise wait for itself.
+// inLine runs do when it is the turn of ctx's account. Work without an account runs immediately. A
+// nested call also runs immediately, because it would otherwise wait for itself.
 func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
 	if p == nil || ctx.Value(heardKey{}) != nil {
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
-		return Map(err) // the caller's time was over before this call
+		return Map(err) // the caller's time ran out before this call
 	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return contended(err) // only the account's own calls were ahead of it
+		return contended(err) // only calls of the same account were ahead of it
 	}
 	if err != nil {
 		return err
@@ -120,9 +119,9 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	return do()
 }
 
-// Tx runs fn as a transaction. fn may run several times, so it must read first, decide,
-// write, and have no other effect. It must wrap errors with %w: otherwise Tx does not
-// see that an attempt was aborted.
+// Tx runs fn as a transaction. fn may run several times, so it must read first, decide, write, and
+// have no other effect. It must wrap errors with %w, so that Tx detects that an attempt was
+// aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
 	err := db.Do(ctx, what, try)
@@ -134,15 +133,15 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 	return err
 }
 
-// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while
-// a transaction needs another one to begin. A commit whose response is lost is sent again,
-// so its writes must be idempotent or have a precondition that fails the second time.
+// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while a
+// transaction needs another call to begin. A commit with a lost response is sent again, so its
+// writes must be idempotent or have a precondition that fails the second time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
-// Map turns an error of the client into one of this package's. Errors that already have
-// a code pass through.
+// Map converts an error of the client library to an error of this package. It does not change
+// errors that already have a code.
 func Map(err error) error {
 	if err == nil {
 		return nil
@@ -156,8 +155,7 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.Canceled:
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	// An error for a value that is refused for good has the same code. Only its text
-	// differs.
+	// The error for an invalid value has the same code. Only its text differs.
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:
@@ -166,7 +164,8 @@ func Map(err error) error {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case code == codes.AlreadyExists:
 		return fmt.Errorf("%w: %w", ErrExists, err)
-	// A query has no document that could have changed. Its text names the index to deploy.
+	// A query has no precondition on a document, so this means a missing index. The text names the
+	// index to deploy.
 	case code == codes.FailedPrecondition && strings.Contains(err.Error(), "requires an index"):
 		return err
 	case code == codes.FailedPrecondition:
@@ -179,8 +178,8 @@ func Map(err error) error {
 	return err
 }
 
-// Ref names a document by an id that may come from a caller. It is nil if the id cannot
-// be one of ours, see [identity.ValidID].
+// Ref returns the reference of a document. The id may come from a caller. Ref returns nil if the id
+// is malformed; see [identity.ValidID].
 func (db *DB) Ref(collection, id string) Ref {
 	if !identity.ValidID(id) {
 		return nil
@@ -188,8 +187,8 @@ func (db *DB) Ref(collection, id string) Ref {
 	return db.Collection(collection).Doc(id)
 }
 
-// Reader makes a function that reads records. D is the type of the document. The argument
-// named of is a function that converts a document into a record.
+// Reader returns a function that reads records. D is the type of the document. The argument of
+// converts a document to a record.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
 		var d D
@@ -221,7 +220,7 @@ func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Sna
 	return out, err
 }
 
-// Lookup is [Get] for a document that may be absent. Then found is false and there is no error.
+// Lookup is like [Get], but for an absent document it returns found = false instead of an error.
 func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, found bool, err error) {
 	out, err = Get(ctx, db, what, ref, read)
 	if errors.Is(err, ErrNotFound) {
@@ -236,8 +235,7 @@ func (db *DB) Exists(ctx context.Context, what string, ref Ref) (bool, error) {
 	return found, err
 }
 
-// Read reads documents in one call. It leaves out nil refs and documents that do not
-// exist.
+// Read reads documents in one call. It skips nil refs and documents that do not exist.
 func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err = db.GetAll(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref Ref) bool { return ref == nil }))
@@ -247,7 +245,7 @@ func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap,
 	return snaps, err
 }
 
-// Query returns the documents that a query finds.
+// Query returns the documents that match a query.
 func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps []Snap, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err = q.Documents(ctx).GetAll()
@@ -256,7 +254,7 @@ func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps 
 	return snaps, err
 }
 
-// List decodes the documents that a query finds. It fails if one cannot be decoded.
+// List decodes the documents that match a query. It fails if a document cannot be decoded.
 func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, read func(Snap) (T, error)) ([]T, error) {
 	snaps, err := db.Query(ctx, what, q)
 	if err != nil {
@@ -265,15 +263,14 @@ func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, re
 	return ReadAll(snaps, read)
 }
 
-// Page reads a page of the documents that a query finds, newest first by the field createdAt,
-// and reports whether there are more. It logs documents that cannot be decoded, and leaves
-// them out.
+// Page reads a page of the documents that match a query, newest first by the field createdAt, and
+// reports whether there are more. It logs and skips documents that cannot be decoded.
 func Page[T any](
 	ctx context.Context, db *DB, what string, q firestore.Query, p paging.Page, read func(Snap) (T, error),
 ) (page []T, more bool, err error) {
 	q = q.OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).Limit(p.Limit + 1)
 	if p.After.ID != "" {
-		if !identity.ValidID(p.After.ID) { // none of our cursors names such a document
+		if !identity.ValidID(p.After.ID) { // no valid cursor names such a document
 			return nil, false, nil
 		}
 		q = q.StartAfter(p.After.At, p.After.ID)
@@ -287,18 +284,18 @@ func Page[T any](
 		snaps = snaps[:min(len(snaps), p.Limit)]
 		page, broken := Sift(snaps, read)
 		if len(broken) > 0 {
-			slog.ErrorContext(ctx, "cannot read some records; leaving them out of the list", "what", what, "records", len(broken), "error", broken[0].Err)
+			slog.ErrorContext(ctx, "cannot decode some records; omitting them from the list", "what", what, "records", len(broken), "error", broken[0].Err)
 		}
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// No record of this page can be read, so continue with the next ones. A page needs at
-		// least one record, because its last record becomes the cursor for the next page.
+		// No record of this page can be decoded, so continue with the next documents. A page needs
+		// at least one record, because its last record becomes the cursor for the next page.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }
 
-// ReadAll decodes documents. It fails if one cannot be decoded.
+// ReadAll decodes documents. It fails if a document cannot be decoded.
 func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	out, broken := Sift(snaps, read)
 	if len(broken) > 0 {
@@ -307,7 +304,7 @@ func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// Sift decodes documents, and returns those that cannot be decoded separately.
+// Sift decodes documents, and separately returns the documents that cannot be decoded.
 func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Broken) {
 	out = make([]T, 0, len(snaps))
 	for _, snap := range snaps {
@@ -323,17 +320,17 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 // aside is how long a document that cannot be decoded is postponed.
 const aside = time.Hour
 
-// SetAside postpones a document that cannot be read by setting the time at path an hour
-// ahead. Queues are read in the order of that time, so the document would otherwise stay
-// at the head for ever and hide those behind it. A newer release may be able to read it
-// later. If SetAside returns an error, the document is still at the head.
+// SetAside postpones a document that cannot be decoded, by setting the time at path to an hour from
+// now. Queues are read in the order of that time. Otherwise the document would always be first and
+// block the documents after it. A newer release may be able to decode it. If SetAside returns an
+// error, the document is still first.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
 	later := []firestore.Update{{Path: path, Value: now.Add(aside)}}
 	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))
 }
 
-// IgnoreMoved returns nil if a write failed because its document was changed or removed
-// since it was read. It is for writes that must give way to any other write.
+// IgnoreMoved returns nil if a write failed because its document was changed or removed since it
+// was read. It is for writes that are unnecessary after any other write.
 func IgnoreMoved(err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
 		return nil
@@ -341,7 +338,7 @@ func IgnoreMoved(err error) error {
 	return err
 }
 
-// Count counts the documents that a query finds.
+// Count returns the number of documents that match a query.
 func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int64, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
@@ -351,14 +348,14 @@ func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int6
 	return n, err
 }
 
-// Number reads an aggregate. Firestore returns a large sum as a float.
+// Number converts the result of an aggregation. Firestore returns large sums as floats.
 func Number(found firestore.AggregationResult, name string) int64 {
 	v, _ := found[name].(*firestorepb.Value)
 	return v.GetIntegerValue() + int64(v.GetDoubleValue())
 }
 
-// ErasePage removes up to limit documents that a query finds, without reading them, and
-// returns their number. If it is less than limit, there are no more.
+// ErasePage deletes up to limit documents that match a query, without reading them, and returns
+// their number. A number below limit means that there are no more.
 func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, limit int) (n int, err error) {
 	found, err := db.Find(ctx, what, q.Limit(limit))
 	if err != nil {
@@ -367,7 +364,7 @@ func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, lim
 	return len(found), db.DeleteAll(ctx, what, found...)
 }
 
-// EraseAll removes all documents that a query finds, a page at a time.
+// EraseAll deletes all documents that match a query, a page at a time.
 func (db *DB) EraseAll(ctx context.Context, what string, q firestore.Query, page int) error {
 	for {
 		if n, err := db.ErasePage(ctx, what, q, page); err != nil || n < page {
@@ -407,7 +404,7 @@ func (db *DB) DeleteAll(ctx context.Context, what string, refs ...*firestore.Doc
 	})
 }
 
-// Find lists the documents that a query finds, without their fields.
+// Find returns the documents that match a query, without their fields.
 func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []*firestore.DocumentRef, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err := q.Select().Documents(ctx).GetAll()

@@ -14,13 +14,13 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Format is the number of the format in which this build keeps records. It grows with
-// every change after which older and newer builds cannot read each other's records.
-// From 1.0 on there are rules for that (docs/versioning.md).
+// Format is the version of the record format of this build. It increases with every change that
+// makes the records of older and newer builds incompatible. The rules from release 1.0 on are in
+// docs/versioning.md.
 const Format = 1
 
-// ErrFormat means that the database holds records of another format. [DB.Do] then refuses
-// every call, so the records are neither read nor changed.
+// ErrFormat means that the database contains records of another format. [DB.Do] then rejects every
+// call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
 // identityDocument holds a database's id and the number of its format.
@@ -29,10 +29,9 @@ type identityDocument struct {
 	Format int    `firestore:"format"`
 }
 
-// firstContact is the context of [DB.Identity], which runs before all other calls. It
-// hides two values of the call that happened to be first: the account, because Identity
-// must not wait for that account's turn, and the mark of a call that only writes, because
-// Identity also reads.
+// firstContact is the context of [DB.Identity], which runs before all other calls. It hides two
+// values of the context of the first call: the account, because Identity must not wait for the turn
+// of that account, and the mark of [DB.Commit], because Identity also reads.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}
@@ -44,10 +43,10 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity returns a text that distinguishes this database from every other one: its name
-// and a random id that was generated when it was first used. A backup that is restored
-// under another name has the same id but not the same name. An empty database under the
-// same name has the same name but not the same id.
+// Identity returns a text that is different for every database. It consists of the database's name
+// and a random id that was generated when the database was first used. A backup that is restored
+// under another name has the same id but another name. A new empty database of the same name has
+// another id.
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
@@ -58,8 +57,8 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	return name + "#" + id, nil
 }
 
-// Installation returns the random id of [DB.Identity] alone: a text such as "db_x" that a
-// restored copy of the database shares, whatever its name.
+// Installation returns only the random id of [DB.Identity], such as "db_x". A restored copy of the
+// database has the same id, even under another name.
 func (db *DB) Installation(ctx context.Context) (string, error) {
 	_, id, err := db.identify(ctx)
 	return id, err
@@ -71,7 +70,7 @@ func (db *DB) identify(ctx context.Context) (name, id string, err error) {
 	d, err := db.readIdentity(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
 		if d, err = db.drawIdentity(ctx, ref); errors.Is(err, ErrNotFound) {
-			err = nil // there are records, but no id
+			err = nil // the database has records, but no id
 		}
 	}
 	if err != nil {
@@ -101,8 +100,8 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 	return d, err
 }
 
-// drawIdentity generates the id of an empty database. If several processes do so at once,
-// all of them use the id of the first. The id is written before the first record.
+// drawIdentity generates the id of an empty database. If several processes do this at the same
+// time, all of them use the first id. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
@@ -118,8 +117,8 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	return db.readIdentity(ctx, ref)
 }
 
-// AwaitFormat returns once the database has answered. If the database has another format,
-// it returns an error, which stops the service.
+// AwaitFormat returns when the database has answered. If the database has another format, it
+// returns an error, which stops the service.
 func (db *DB) AwaitFormat(ctx context.Context) error {
 	for !db.known.Load() {
 		_, err := db.Identity(ctx)

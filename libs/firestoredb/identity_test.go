@@ -39,24 +39,24 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	wg.Wait()
 	for _, id := range got {
 		if id != got[0] || !strings.HasPrefix(id, "projects/"+cloudtest.Project+"/databases/(default)#db_") {
-			t.Errorf("identities %q", got)
+			t.Errorf("identities = %q, want the same name and id in all processes", got)
 			break
 		}
 	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
-		t.Errorf("an empty database of the same name has the same identity %q", other)
+		t.Errorf("the identity of another empty database is %q, want a different one", other)
 	}
 }
 
-// The database refuses every call while its records have another format, whether or not
-// the service has asked for the identity first.
+// The database refuses every call while its records have another format, even if the service has
+// not asked for the identity first.
 func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]any{
-		"written before formats had numbers": {"installation/database": map[string]any{"id": "db_1"}},
-		"written before databases had ids":   {"links/1": map[string]any{"url": "https://example.com/"}},
-		"whose id cannot be decoded":         {"installation/database": map[string]any{"id": 7}},
-		"written by a later build":           {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
+		"record without a format number": {"installation/database": map[string]any{"id": "db_1"}},
+		"record without a database id":   {"links/1": map[string]any{"url": "https://example.com/"}},
+		"undecodable id":                 {"installation/database": map[string]any{"id": 7}},
+		"format of a later build":        {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,16 +75,16 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 			t.Cleanup(func() { _ = db.Close() })
 			called := false
 			for what, err := range map[string]error{
-				"a read":   db.Do(t.Context(), "read", func(context.Context) error { called = true; return nil }),
-				"a commit": db.Commit(t.Context(), "commit", create(db.Doc("links/2"))),
-				"waiting":  db.AwaitFormat(t.Context()),
+				"read":    db.Do(t.Context(), "read", func(context.Context) error { called = true; return nil }),
+				"commit":  db.Commit(t.Context(), "commit", create(db.Doc("links/2"))),
+				"waiting": db.AwaitFormat(t.Context()),
 			} {
 				if !errors.Is(err, firestoredb.ErrFormat) {
 					t.Errorf("%s: %v, want %v", what, err, firestoredb.ErrFormat)
 				}
 			}
 			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {
-				t.Errorf("called: %v, %d writes", called, n)
+				t.Errorf("called = %v with %d writes, want no call and no write", called, n)
 			}
 		})
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// operations names the methods of Firestore that this product calls.
+// operations names the methods of Firestore that Linkreel calls.
 var operations = map[string]string{
 	"BatchGetDocuments": "get", "GetDocument": "get", "RunQuery": "query", "RunAggregationQuery": "count",
 	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
 }
 
-// The reasons for which a request fails. Refusals that a caller expects, such as a failed
-// precondition, have none.
+// Reasons for failed requests. An expected refusal, such as a failed precondition, has no reason.
 var reasons = map[codes.Code]string{
 	codes.Unavailable: "unreachable", codes.DeadlineExceeded: "timeout", codes.Aborted: "contended",
 	codes.ResourceExhausted: "quota", codes.PermissionDenied: "refused", codes.Unauthenticated: "refused",
@@ -51,8 +50,8 @@ func took(method string, began time.Time, err error) {
 	}
 }
 
-// reasonOf returns the reason for which a request failed. A query has no precondition except
-// that its index exists.
+// reasonOf returns the reason for a failed request. The only precondition of a query is the
+// existence of its index.
 func reasonOf(operation string, code codes.Code) string {
 	if code == codes.FailedPrecondition && (operation == "query" || operation == "count") {
 		return "index"
@@ -89,6 +88,6 @@ func readIn(m any) int {
 }
 
 // read counts the documents of a stream that has ended. Firestore charges for at least one
-// document. A count costs one read per thousand index entries. The response does not say how
-// many that is, so read counts one.
+// document. A count costs one read per thousand index entries. The response does not contain that
+// number, so read counts one.
 func read(n int) { documentsRead.Add(float64(max(n, 1))) }

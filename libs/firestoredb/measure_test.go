@@ -80,8 +80,8 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 	}
 }
 
-// A failed precondition of a write is the caller's business, so it is not counted as a failure. A
-// query has no precondition except that its index exists.
+// A failed precondition of a write is expected, so it does not count as a failure. The only
+// precondition of a query is the existence of its index.
 func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	db, server := openWithin(t, 20*time.Second, []byte(`{"indexes": []}`))
 	ctx, grew := t.Context(), metered(t)
@@ -89,18 +89,18 @@ func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	unindexed := db.Collection("k").Where("a", "==", 1).OrderBy("b", firestore.Asc)
 	_, err := db.Query(ctx, "list", unindexed)
 	if err == nil || errors.Is(err, firestoredb.ErrStale) || !strings.Contains(err.Error(), "k [COLLECTION] a ASCENDING") {
-		t.Errorf("a query without its index gave %v", err)
+		t.Errorf("query without an index: got %v, want an error that names the index", err)
 	}
 	if err := db.Create(ctx, "create", db.Doc("k/a"), map[string]any{}); !errors.Is(err, firestoredb.ErrStale) {
-		t.Errorf("a write whose precondition fails gave %v", err)
+		t.Errorf("write with a failed precondition: got %v, want ErrStale", err)
 	}
 	if got := grew(`linkreel_dependency_failures_total{dependency="Firestore",reason="index"}`); got != 1 {
 		t.Errorf("the metric grew by %d, want 1", got)
 	}
 }
 
-// BenchmarkMeasure measures what the metrics add to a create, which reads two documents and commits
-// four.
+// BenchmarkMeasure measures the cost of the metrics in a create, which reads two documents and
+// commits four.
 func BenchmarkMeasure(b *testing.B) {
 	writes := make([]*pb.Write, 4)
 	found := &pb.BatchGetDocumentsResponse{Result: &pb.BatchGetDocumentsResponse_Missing{Missing: "k/a"}}

@@ -19,11 +19,11 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// Config says which database to open.
+// Config selects the database to open.
 type Config struct {
 	// Project is the Google Cloud project.
 	Project string `env:"FIRESTORE_PROJECT" envDefault:"linkreel"`
-	// Database is the Firestore database of the project.
+	// Database is the name of the Firestore database in the project.
 	Database string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
 	// Endpoint is the host:port of a local Firestore. If it is empty, Open connects to Google
 	// with the ambient credentials.
@@ -32,9 +32,9 @@ type Config struct {
 	// Google's emulator gets it only if both Token and Endpoint are set. If Token holds
 	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
-	// Timeout bounds a call or a transaction. A transaction that lost against other writers
-	// waits for its turn and then gets the same time again for further attempts. Keep Timeout
-	// below 30 s: places below a limit are not leased for much longer (libs/quota).
+	// Timeout bounds a call or a transaction. A transaction that has lost against other writers
+	// waits for its turn and then gets the same time again for further attempts. Keep Timeout below
+	// 30 s, because quota leases do not last much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
@@ -57,8 +57,8 @@ func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
 	if database = cfg.Database; database == "" {
 		database = firestore.DefaultDatabaseID
 	}
-	// By default the pauses between connection attempts grow to two minutes, so we might
-	// notice only two minutes later that the database is back.
+	// By default, the pauses between connection attempts grow to two minutes, so a recovery of the
+	// database might be noticed two minutes late.
 	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
@@ -94,9 +94,9 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// Use wraps a client that is open already, for tests. It has no interceptors, so the
-// client retries transactions at its own slow pace. It does not check the database's
-// format. Timeout 0 means three seconds.
+// Use wraps an existing client, for tests. The client has no interceptors, so it retries
+// transactions at its own slow pace. It does not check the database's format. Timeout 0 means three
+// seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
 	db := newDB(client, timeout)
 	db.known.Store(true)
@@ -113,9 +113,9 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
 }
 
-// down reports whether err means that the database is away. It is not away if it
-// answered part of the call, has forgotten a transaction, or refuses a request that asks
-// for too much.
+// down reports whether err means that the database is unreachable. The database is reachable if it
+// answered part of the call, if a transaction has expired, or if it rejected a request that is too
+// large.
 func down(err error) bool {
 	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
 }
@@ -127,6 +127,6 @@ func orDefault(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// Close closes the connection. It also closes a connection to an Endpoint, because the
-// client closes a connection that it was given.
+// Close closes the connection. It also closes a connection to an Endpoint, because the client
+// library closes connections that are passed to it.
 func (db *DB) Close() error { return db.Client.Close() }

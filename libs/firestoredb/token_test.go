@@ -19,7 +19,7 @@ func TestALocalFirestoreIsShownTheFirstToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := db.Identity(t.Context()); (err == nil) != works {
-			t.Errorf("with the token %q: %v, want it to work: %v", token, err, works)
+			t.Errorf("call with the token %q: error %v, want success = %v", token, err, works)
 		}
 		if err := db.Close(); err != nil {
 			t.Error(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/lograte"
 )
 
 // Config says when a dependency counts as away, and how often it is tried while it is
@@ -77,10 +78,12 @@ type Breaker struct {
 	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
+	lines lograte.State // of the log
+
 	mu     sync.Mutex
 	round  uint64 // counts openings and closings
 	fails  int
-	since  time.Time // first failure in a row
+	since  time.Time // first failure in a row, or of the present outage
 	next   time.Time // when a caller may try again
 	closed bool      // [Breaker.Close] was called
 	cancel context.CancelFunc
@@ -226,13 +229,32 @@ func (b *Breaker) turn(away bool, err error) {
 	if b.cfg.Name == "" {
 		return
 	}
+	now := b.cfg.Now()
 	if away {
 		awayNow.WithLabelValues(b.cfg.Name).Inc()
-		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err)
+		b.tellAway(err, b.lines.Failed(now))
 		return
 	}
 	awayNow.WithLabelValues(b.cfg.Name).Dec()
-	slog.Warn(b.cfg.Name+" answers again", "away", b.cfg.Now().Sub(b.since).Round(time.Millisecond).String())
+	if _, told := b.lines.Worked(now); told {
+		slog.Warn(b.cfg.Name+" answers again", "away", now.Sub(b.since).Round(time.Millisecond).String())
+	}
+}
+
+// tellAway logs that the dependency is away. times is how many outages the line stands for; if
+// it is 0, it is too early for another line. A dependency that comes and goes gets one line a
+// minute.
+func (b *Breaker) tellAway(err error, times int64) {
+	if times > 0 {
+		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err, "times", times)
+	}
+}
+
+// tellStillAway writes the line of an outage that began too soon after the line before.
+func (b *Breaker) tellStillAway(err error) {
+	if b.cfg.Name != "" {
+		b.tellAway(err, b.lines.StillFailing(b.cfg.Now()))
+	}
 }
 
 // Fail counts a failure and reports whether it opened the breaker.
@@ -244,11 +266,15 @@ func (b *Breaker) Fail() (opened bool) {
 
 func (b *Breaker) fail(err error) (opened bool) {
 	now := b.cfg.Now()
-	if b.fails == 0 {
+	away := b.away.Load()
+	if b.fails == 0 && !away { // an answer during the outage resets the count, but the outage began before it
 		b.since = now
 	}
 	b.fails++
-	if b.away.Load() || b.closed || b.fails < b.cfg.Failures || now.Sub(b.since) < b.cfg.Over {
+	if away {
+		b.tellStillAway(err)
+	}
+	if away || b.closed || b.fails < b.cfg.Failures || now.Sub(b.since) < b.cfg.Over {
 		return false
 	}
 	b.open(err)
@@ -271,13 +297,16 @@ func (b *Breaker) open(err error) {
 func (b *Breaker) heal(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	for pause := min(probeFirst, b.cfg.Rest); b.wait(ctx, pause); pause = min(2*pause, b.cfg.Rest) {
-		if b.cfg.Probe(ctx) == nil {
-			b.mu.Lock()
+		err := b.cfg.Probe(ctx)
+		b.mu.Lock()
+		if err == nil {
 			b.turn(false, nil)
 			b.fails = 0
 			b.mu.Unlock()
 			return
 		}
+		b.tellStillAway(err)
+		b.mu.Unlock()
 	}
 }
 

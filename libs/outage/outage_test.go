@@ -1,8 +1,11 @@
 package outage
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -264,5 +267,50 @@ func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	b.Note(nil)
 	if _, away := b.Away(); away {
 		t.Error("an answer did not close the breaker")
+	}
+}
+
+// Not parallel: the whole process shares the logger.
+func TestADependencyThatComesAndGoesWritesALineAMinute(t *testing.T) {
+	var log bytes.Buffer
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(former)
+	c := newClock()
+	b := New(Config{Name: "a store of the test", Failures: 1, Rest: time.Second, Now: c.now})
+	for range 30 { // two minutes
+		b.Note(errors.New("i/o timeout"))
+		c.pass(3 * time.Second)
+		b.Note(nil)
+		c.pass(time.Second)
+	}
+	// The third line's time has come, and this outage lasts.
+	b.Note(errors.New("i/o timeout"))
+	c.pass(time.Minute)
+	b.Note(errors.New("i/o timeout"))
+	b.Note(nil)
+	away, back := strings.Count(log.String(), "does not answer"), strings.Count(log.String(), "answers again")
+	if away != 3 || back != 3 || strings.Count(log.String(), "times=15") != 2 || strings.Count(log.String(), "away=3s") != 2 || !strings.Contains(log.String(), "away=1m0s") {
+		t.Errorf("%d lines of outages, %d of their ends; want 3 and 3:\n%s", away, back, &log)
+	}
+}
+
+// Probes decide that a dependency is back, but calls of others may work now and then. The
+// outage began before them.
+func TestAnAnswerDuringAnOutageDoesNotShortenIt(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	probe := func(context.Context) error { return errors.New("away") }
+	b := New(Config{Failures: 1, Rest: time.Hour, Now: c.now, Probe: probe})
+	defer b.Close()
+	began := c.now()
+	b.Note(errors.New("i/o timeout"))
+	for range 5 {
+		c.pass(10 * time.Second)
+		b.Note(nil)
+		b.Note(errors.New("i/o timeout"))
+	}
+	if since, away := b.Away(); !away || !since.Equal(began) {
+		t.Errorf("away %v since %v, want %v", away, since, began)
 	}
 }

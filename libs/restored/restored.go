@@ -13,6 +13,7 @@ package restored
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -30,6 +31,7 @@ import (
 // Record describes the last restore. The zero value means that there was none.
 type Record struct {
 	ID         string    // rst_…; every restore has another one
+	Database   string    // where the data was restored to; see firestoredb.DB.Identity
 	DataAt     time.Time // the restored data is as it was at this time
 	RestoredAt time.Time
 	// WebhooksResumedAt and JanitorResumedAt are when the operator ended each pause. They are
@@ -47,6 +49,7 @@ func (r Record) JanitorPaused() bool { return r.ID != "" && r.JanitorResumedAt.I
 
 type document struct {
 	ID                string    `firestore:"id"`
+	Database          string    `firestore:"database"`
 	DataAt            time.Time `firestore:"dataAt"`
 	RestoredAt        time.Time `firestore:"restoredAt"`
 	WebhooksResumedAt time.Time `firestore:"webhooksResumedAt,omitzero"`
@@ -59,14 +62,52 @@ func ref(db *firestoredb.DB) firestoredb.Ref { return db.Collection("installatio
 
 // Write notes a restore of data that is as it was at dataAt. It pauses webhooks and the
 // janitor, and replaces the record of an earlier restore. Call it before any service serves
-// the data. A second call is a second restore, so repeat it only if the first failed.
-func Write(ctx context.Context, db *firestoredb.DB, dataAt, now time.Time) (Record, error) {
-	r := Record{ID: identity.NewID("rst"), DataAt: dataAt.UTC(), RestoredAt: now.UTC()}
-	err := db.Do(ctx, "note the restore", func(ctx context.Context) error {
-		_, err := ref(db).Set(ctx, document(r))
-		return err
+// the data. A second call is a second restore, so repeat it only if the first failed. Its time
+// is the database's, as all times of the record.
+func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
+	return note(ctx, db, dataAt, func(Record) bool { return false })
+}
+
+// WriteOnce is [Write] for a caller that may be repeated. If the database has the record of a
+// restore of the same time into this database, of which nothing was resumed, it is the same
+// restore, and its record stays. A copy of the database has another name, so a restore into
+// it is another one; so is a restore after the operator has resumed something.
+func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
+	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
+}
+
+func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats func(Record) bool) (r Record, err error) {
+	in, err := db.Identity(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	err = change(ctx, db, "note the restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
+		// The database keeps microseconds.
+		r = Record{ID: identity.NewID("rst"), Database: in, DataAt: dataAt.UTC().Truncate(time.Microsecond), RestoredAt: now}
+		if last.Database == r.Database && last.DataAt.Equal(r.DataAt) && repeats(last) {
+			r = last
+			return nil
+		}
+		return tx.Set(ref(db), document(r))
 	})
 	return r, err
+}
+
+// change reads the record in a transaction. now is the time of the database.
+func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
+	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
+		if err != nil {
+			return err
+		}
+		var last Record
+		if snaps[0].Exists() {
+			if last, err = read(snaps[0]); err != nil {
+				return err
+			}
+		}
+		return do(tx, last, snaps[0].ReadTime.UTC())
+	})
 }
 
 // Read returns the record of the last restore.
@@ -78,28 +119,27 @@ func Read(ctx context.Context, db *firestoredb.DB) (Record, error) {
 // Pauses names pauses after a restore.
 type Pauses struct{ Webhooks, Janitor bool }
 
-// Resume ends pauses, and returns the record as it is then. A pause that has ended, and a
-// database that was never restored, stay as they are.
-func Resume(ctx context.Context, db *firestoredb.DB, end Pauses, now time.Time) (r Record, err error) {
-	err = db.Tx(ctx, "resume after a restore", func(_ context.Context, tx *firestore.Transaction) error {
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
-		if err != nil {
-			return err
-		}
-		if r = (Record{}); !snaps[0].Exists() {
-			return nil
-		}
-		if r, err = read(snaps[0]); err != nil {
-			return err
+// ErrOther means that a restore is not the last one.
+var ErrOther = errors.New("another restore is the last one")
+
+// Resume ends pauses of the restore with this id, and returns the record as it is then. A pause
+// that has ended, and a database that was never restored, stay as they are. If another restore
+// is the last one, Resume returns its record and [ErrOther], and changes nothing: whoever
+// named the earlier one has not looked at the data of the later one.
+func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
+	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
+		r = last
+		if r.ID != id && r != (Record{}) {
+			return ErrOther
 		}
 		var changed []firestore.Update
 		if end.Webhooks && r.WebhooksPaused() {
-			r.WebhooksResumedAt = now.UTC()
-			changed = append(changed, firestore.Update{Path: "webhooksResumedAt", Value: r.WebhooksResumedAt})
+			r.WebhooksResumedAt = now
+			changed = append(changed, firestore.Update{Path: "webhooksResumedAt", Value: now})
 		}
 		if end.Janitor && r.JanitorPaused() {
-			r.JanitorResumedAt = now.UTC()
-			changed = append(changed, firestore.Update{Path: "janitorResumedAt", Value: r.JanitorResumedAt})
+			r.JanitorResumedAt = now
+			changed = append(changed, firestore.Update{Path: "janitorResumedAt", Value: now})
 		}
 		if len(changed) == 0 {
 			return nil

@@ -2,6 +2,7 @@ package restored_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,51 +19,117 @@ var (
 	now    = dataAt.Add(6 * time.Hour)
 )
 
-func open(t *testing.T) (*firestoredb.DB, *cloudtest.Cloud) {
+// clock is the database's.
+type clock struct{ offset atomic.Int64 }
+
+func (c *clock) now() time.Time           { return now.Add(time.Duration(c.offset.Load())) }
+func (c *clock) forward(by time.Duration) { c.offset.Add(int64(by)) }
+
+func open(t *testing.T) (*firestoredb.DB, *cloudtest.Cloud, *clock) {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{})
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint})
+	c := &clock{}
+	cloud := cloudtest.Start(t, cloudtest.Options{Clock: c.now})
+	return openAs(t, cloud, ""), cloud, c
+}
+
+func openAs(t *testing.T, cloud *cloudtest.Cloud, name string) *firestoredb.DB {
+	t.Helper()
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Database: name, Endpoint: cloud.Endpoint})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, cloud
+	return db
+}
+
+func write(t *testing.T, db *firestoredb.DB) restored.Record {
+	t.Helper()
+	r, err := restored.Write(t.Context(), db, dataAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t)
+	db, _, c := open(t)
 	ctx := t.Context()
-	if r, err := restored.Resume(ctx, db, restored.Pauses{Webhooks: true, Janitor: true}, now); err != nil || r != (restored.Record{}) {
+	if r, err := restored.Resume(ctx, db, "rst_1", restored.Pauses{Webhooks: true, Janitor: true}); err != nil || r != (restored.Record{}) {
 		t.Fatalf("resume what was never restored = %+v, %v", r, err)
 	}
-	first, err := restored.Write(ctx, db, dataAt, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := write(t, db)
 	if r, err := restored.Read(ctx, db); err != nil || r != first || !r.WebhooksPaused() || !r.JanitorPaused() || !r.DataAt.Equal(dataAt) {
 		t.Fatalf("after a restore: %+v, %v; want %+v", r, err, first)
 	}
-	r, err := restored.Resume(ctx, db, restored.Pauses{Webhooks: true}, now.Add(time.Hour))
+	c.forward(time.Hour)
+	r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true})
 	if err != nil || r.WebhooksPaused() || !r.JanitorPaused() {
 		t.Fatalf("webhooks resumed: %+v, %v", r, err)
 	}
-	// A repeated call keeps the time of the first.
-	if again, err := restored.Resume(ctx, db, restored.Pauses{Webhooks: true}, now.Add(2*time.Hour)); err != nil || again != r {
+	// The times are the database's, and a repeated call keeps that of the first.
+	if took := r.WebhooksResumedAt.Sub(r.RestoredAt); took.Round(time.Minute) != time.Hour || r.RestoredAt.Before(now) {
+		t.Errorf("restored at %v, resumed at %v", r.RestoredAt, r.WebhooksResumedAt)
+	}
+	c.forward(time.Hour)
+	if again, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true}); err != nil || again != r {
 		t.Fatalf("resumed twice: %+v, %v; want %+v", again, err, r)
 	}
-	second, err := restored.Write(ctx, db, dataAt, now.Add(3*time.Hour))
-	if err != nil || second.ID == first.ID {
-		t.Fatalf("a second restore: %+v, %v", second, err)
+	second := write(t, db)
+	if second.ID == first.ID {
+		t.Fatalf("a second restore: %+v", second)
+	}
+	// Somebody still looks at the data of the first restore.
+	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
+		t.Errorf("resume the first restore: %+v, %v", r, err)
 	}
 	if r, err := restored.Read(ctx, db); err != nil || r != second {
 		t.Errorf("after a second restore: %+v, %v; want %+v", r, err, second)
 	}
 }
 
+// TestARepeatedRestoreIsTheSameOnlyWhereItWas copies a restored database, as Google's restore
+// does, and restores the same time into the copy.
+func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
+	t.Parallel()
+	db, cloud, _ := open(t)
+	once := func(db *firestoredb.DB) restored.Record {
+		t.Helper()
+		r, err := restored.WriteOnce(t.Context(), db, dataAt.Add(time.Nanosecond)) // the database keeps microseconds
+		if err != nil || !r.WebhooksPaused() || !r.JanitorPaused() {
+			t.Fatalf("record %+v, %v", r, err)
+		}
+		return r
+	}
+	first := once(db)
+	if again := once(db); again != first {
+		t.Errorf("a repeated run noted %+v after %+v", again, first)
+	}
+	second := openAs(t, cloud, "second")
+	for _, name := range []string{"database", "restore"} {
+		snap, err := db.Collection("installation").Doc(name).Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := second.Collection("installation").Doc(name).Set(t.Context(), snap.Data()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := once(second)
+	if other.ID == first.ID || other.Database == first.Database || once(second) != other {
+		t.Errorf("the restore into the copy is %+v, and the first was %+v", other, first)
+	}
+	if _, err := restored.Resume(t.Context(), db, first.ID, restored.Pauses{Janitor: true}); err != nil {
+		t.Fatal(err)
+	}
+	if later := once(db); later.ID == first.ID {
+		t.Error("a restore after the operator has resumed something counts as the first one")
+	}
+}
+
 func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	t.Parallel()
-	db, cloud := open(t)
+	db, cloud, _ := open(t)
 	fault := cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	w := restored.NewWatch(db)
 	calls := 0
@@ -88,14 +155,12 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	if r := look(1); r.WebhooksPaused() || r.JanitorPaused() {
 		t.Errorf("paused without a restore: %+v", r)
 	}
-	if _, err := restored.Write(t.Context(), db, dataAt, now); err != nil {
-		t.Fatal(err)
-	}
+	made := write(t, db)
 	if r := look(2); !r.WebhooksPaused() {
 		t.Errorf("not paused after a restore: %+v", r)
 	}
 	look(2) // nothing has changed
-	if _, err := restored.Resume(t.Context(), db, restored.Pauses{Webhooks: true, Janitor: true}, now); err != nil {
+	if _, err := restored.Resume(t.Context(), db, made.ID, restored.Pauses{Webhooks: true, Janitor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if r := look(3); r.WebhooksPaused() || r.JanitorPaused() {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -15,12 +16,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Found is what was read of a trail.
 type Found struct {
-	// Problems has a sentence about each file or day that could not be read. They change nothing
-	// about the others.
+	// Problems has a sentence about each file that is damaged, or that is missing although it was
+	// listed. They change nothing about the others.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
 	count    map[string]int             // by installation, with notes that others replaced
@@ -29,41 +33,51 @@ type Found struct {
 // readAtOnce is how many files are read at the same time.
 const readAtOnce = 16
 
+// What cannot be read is tried this often, with pauses that double.
+const readTries = 5
+
+var readPause = 200 * time.Millisecond
+
 // Read reads a trail. If since is set, it reads only days that can have decisions from then
 // on: it reads two more, because clocks differ, and notes may wait. It fails if the trail
-// cannot be listed to its end.
+// cannot be listed to its end, or if a file of it stays unreadable: such a file may say what has
+// ended, and only its bytes can tell that it is damaged.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
 	if !since.IsZero() {
 		first = since.UTC().AddDate(0, 0, -2).Format(dayForm)
 	}
-	var mu sync.Mutex
-	problem := func(name string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		found.Problems = append(found.Problems, fmt.Sprintf("%s: %v", name, err))
+	var names []string
+	err := patiently(ctx, func() (err error) {
+		names, found.Problems, err = list(ctx, from, first)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the trail of what ended: %w", err)
 	}
+	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readAtOnce)
-	for name, err := range from.List(ctx, first) {
-		if _, ok := dayOf(name); err != nil && (name == from.String() || ctx.Err() != nil) {
-			g.Go(func() error { return err })
-			break
-		} else if err == nil && !ok {
-			err = errors.New("is not a day of the trail")
-		}
-		if err != nil {
-			problem(name, err)
-			continue
-		}
+	for _, name := range names {
 		g.Go(func() error {
-			notes, err := readFile(ctx, from, name)
-			if err != nil {
-				problem(name, err)
+			var text []byte
+			err := patiently(ctx, func() (err error) {
+				text, err = from.Read(ctx, name)
+				return err
+			})
+			if err != nil && !useless(err) {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			var notes []Note
+			if err == nil {
+				notes, err = parse(text)
+			}
+			if err != nil {
+				found.Problems = append(found.Problems, fmt.Sprintf("%s: %v", name, err))
+			}
 			found.add(notes)
 			return ctx.Err()
 		})
@@ -73,6 +87,51 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	}
 	slices.Sort(found.Problems)
 	return found, nil
+}
+
+// list returns the names of the files of a trail, and problems with what else is there.
+func list(ctx context.Context, from Store, first string) (names, problems []string, err error) {
+	for name, err := range from.List(ctx, first) {
+		_, day := dayOf(name)
+		switch {
+		case err != nil && (name == from.String() || !useless(err)):
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		case err != nil: // a day that was removed meanwhile
+		case !day:
+			err = errors.New("is not a day of the trail")
+		case path.Ext(name) != ending:
+			err = errors.New("is not a note of the trail")
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		names = append(names, name)
+	}
+	return names, problems, nil
+}
+
+// patiently repeats a read of a disk or a bucket that does not answer for the moment.
+func patiently(ctx context.Context, read func() error) error {
+	pause := readPause
+	for try := 1; ; try++ {
+		err := read()
+		if err == nil || useless(err) || try == readTries || !outage.Pause(ctx, pause) {
+			return err
+		}
+		pause *= 2
+	}
+}
+
+// useless reports whether an error says that a file is missing or has no notes. Any other
+// error says nothing about what is in it.
+func useless(err error) bool {
+	for _, known := range []error{fs.ErrNotExist, objectstore.ErrNotFound, objectstore.ErrEncoded, errTooLarge, errNoFile} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }
 
 // Count returns the number of notes, whoever wrote them.
@@ -110,15 +169,8 @@ func (f *Found) Of(installation string) (notes []Note, others []string) {
 	return notes, others
 }
 
-// readFile returns the notes before the first line that it cannot read.
-func readFile(ctx context.Context, from Store, name string) (notes []Note, err error) {
-	if path.Ext(name) != ending {
-		return nil, errors.New("is not a note of the trail")
-	}
-	text, err := from.Read(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+// parse returns the notes before the first line that is damaged.
+func parse(text []byte) (notes []Note, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		var n Note

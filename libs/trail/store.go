@@ -26,7 +26,8 @@ type Store interface {
 	// all. Names may be others than those of files: what else is there is reported by [Read].
 	// After an error with a name, others may follow.
 	List(ctx context.Context, from string) iter.Seq2[string, error]
-	// Read returns a file. It fails if the file is larger than those that this package writes.
+	// Read returns a file. It fails if the file is larger than those that this package writes. Its
+	// error says whether the file is missing.
 	Read(ctx context.Context, name string) ([]byte, error)
 	// RemoveDay removes the files of a day.
 	RemoveDay(ctx context.Context, day string) error
@@ -144,6 +145,9 @@ func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !info.Mode().IsRegular() {
+		return nil, errNoFile
+	}
 	if info.Size() > largest {
 		return nil, errTooLarge
 	}
@@ -153,7 +157,10 @@ func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 // RemoveDay is that of [Store].
 func (f Folder) RemoveDay(_ context.Context, day string) error { return os.RemoveAll(f.path(day)) }
 
-var errTooLarge = errors.New("is too large for a file of the trail")
+var (
+	errTooLarge = errors.New("is too large for a file of the trail")
+	errNoFile   = errors.New("is not a file")
+)
 
 // Prefix begins the names of the objects of a trail in a bucket.
 const Prefix = "audit/"

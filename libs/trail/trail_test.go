@@ -3,10 +3,12 @@ package trail_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
 func add(t *testing.T, l *trail.Log, notes ...trail.Note) {
@@ -397,5 +400,98 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	}
 	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
 		t.Error("a trail that cannot be listed is not told")
+	}
+}
+
+// failing is a trail on a disk that fails. Each function may be nil.
+type failing struct {
+	trail.Folder
+	read func(name string) error
+	list func() error
+}
+
+func (f failing) Read(ctx context.Context, name string) ([]byte, error) {
+	if err := f.read(name); err != nil {
+		return nil, err
+	}
+	return f.Folder.Read(ctx, name)
+}
+
+func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := f.list(); err != nil && !yield("2026-03-01", err) {
+			return
+		}
+		f.Folder.List(ctx, from)(yield)
+	}
+}
+
+// TestWhatCannotBeReadForAMomentIsReadAgain is about errors that say nothing about a file: a disk
+// that does not answer, a right that is missing. Only what was read can be damaged.
+func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, open(t, dir, clock()), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	never := func() error { return nil }
+	for _, broken := range []error{syscall.EIO, syscall.EACCES, syscall.ESTALE} {
+		for times, stops := range map[int]bool{3: false, 1000: true} {
+			left := times
+			fails := func() error {
+				if left--; left >= 0 {
+					return &os.PathError{Op: "read", Path: "x", Err: broken}
+				}
+				return nil
+			}
+			for what, store := range map[string]failing{
+				"read": {trail.Folder(dir), func(string) error { return fails() }, never},
+				"list": {trail.Folder(dir), func(string) error { return nil }, fails},
+			} {
+				left = times
+				found, err := trail.Read(t.Context(), store, time.Time{})
+				if stops {
+					if !errors.Is(err, broken) || !strings.Contains(err.Error(), "2026-03-01") {
+						t.Errorf("%s fails with %v for good: %v, want an error that names what was read", what, broken, err)
+					}
+					continue
+				}
+				if err != nil || found.Count() != 1 || len(found.Problems) > 0 {
+					t.Errorf("%s fails with %v %d times: %v, %v", what, broken, times, found, err)
+				}
+			}
+		}
+	}
+}
+
+// TestAFileThatIsGoneStopsNobody also has a folder with the name of a file.
+func TestAFileThatIsGoneStopsNobody(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, open(t, dir, clock()), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	if err := errors.Join(os.Symlink("nowhere", filepath.Join(dir, "2026-03-01", "gone.jsonl")), os.Mkdir(filepath.Join(dir, "2026-03-01", "folder.jsonl"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 1 || len(problems) != 2 {
+		t.Errorf("notes %v, problems %q; want one note and two problems", notes, problems)
+	}
+}
+
+// TestABucketThatRefusesAFileStopsTheRead lists a trail whose objects nobody may read.
+func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	objects, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: cloud.PublicURL, Endpoint: cloud.APIURL, Key: cloud.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = objects.Close() }()
+	store := trail.OpenBucket(objects, "media")
+	add(t, trail.Open(trail.Config{Store: store, Installation: ours}), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403, Times: 3})
+	if notes, problems := readAll(t, store); len(notes) != 1 || len(problems) > 0 {
+		t.Errorf("after three refusals: notes %v, problems %q", notes, problems)
+	}
+	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403})
+	if found, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
+		t.Errorf("while all is refused: %+v, want an error", found)
 	}
 }

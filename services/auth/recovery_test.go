@@ -34,7 +34,7 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); v.RestoreID != nil || v.DataAt != nil || v.WebhooksPaused || v.JanitorPaused {
 		t.Errorf("never restored: %+v", v)
 	}
-	if v := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true}`)); v.RestoreID != nil || v.WebhooksResumedAt != nil {
+	if v := read(r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`)); v.RestoreID != nil || v.WebhooksResumedAt != nil {
 		t.Errorf("resume what was never restored: %+v", v)
 	}
 	db, err := firestoredb.Open(t.Context(), w.config().Firestore)
@@ -42,21 +42,26 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	made, err := restored.Write(t.Context(), db, time.UnixMilli(1_790_000_000_000), time.Now())
+	made, err := restored.Write(t.Context(), db, time.UnixMilli(1_790_000_000_000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); *v.RestoreID != made.ID || *v.DataAt != 1_790_000_000_000 || !v.WebhooksPaused || !v.JanitorPaused {
 		t.Errorf("after a restore: %+v", v)
 	}
-	for _, body := range []string{`{}`, `{"webhooks":false}`, `{"webhook":true}`, `{"janitor":1}`} {
+	for _, body := range []string{`{}`, `{"webhooks":true}`, `{"restoreId":"rst_1","webhooks":false}`, `{"restoreId":"rst_1","webhook":true}`, `{"restoreId":"rst_1","janitor":1}`} {
 		want(t, r.admin("POST", "/admin/v1/recovery/resume", body), 400, "VALIDATION_ERROR")
 	}
-	first := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true}`))
+	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`), 412, "PRECONDITION_FAILED")
+	resume := func(what string) recovery {
+		t.Helper()
+		return read(r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"`+made.ID+`",`+what+`}`))
+	}
+	first := resume(`"webhooks":true`)
 	if first.WebhooksPaused || first.WebhooksResumedAt == nil || !first.JanitorPaused {
 		t.Errorf("webhooks resumed: %+v", first)
 	}
-	last := read(r.admin("POST", "/admin/v1/recovery/resume", `{"webhooks":true,"janitor":true}`))
+	last := resume(`"webhooks":true,"janitor":true`)
 	if last.JanitorPaused || *last.WebhooksResumedAt != *first.WebhooksResumedAt {
 		t.Errorf("the janitor resumed, too: %+v", last)
 	}

@@ -59,15 +59,12 @@ func Recover(ctx context.Context, r Recovery) error {
 		return ErrEmpty
 	}
 	// The record pauses what must wait for the operator. It comes first, so a run that is killed has
-	// paused it; and a repeated run is the same restore.
-	since := r.Since.UTC().Truncate(time.Microsecond) // as the database keeps it
-	last, err := restored.Read(ctx, r.DB)
-	if err == nil && !last.DataAt.Equal(since) {
-		_, err = restored.Write(ctx, r.DB, since, time.Now())
-	}
+	// paused it.
+	record, err := restored.WriteOnce(ctx, r.DB, r.Since)
 	if err != nil {
 		return err
 	}
+	r.Tell(fmt.Sprintf("The restore %s is noted. Webhooks wait for linkreel admin recovery resume, and the janitor is off.", record.ID))
 	if err := kept.EndTransient(ctx); err != nil {
 		return err
 	}

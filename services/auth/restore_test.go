@@ -185,7 +185,7 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 				t.Errorf("run %d says %q; want %s in it: %t", n+1, told, of, wanted > 0)
 			}
 		}
-		if len(said) != 3+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
+		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
 			t.Errorf("run %d says %q", n+1, said)
 		}
 	}

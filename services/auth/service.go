@@ -210,7 +210,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	api.Operator(operator, accounts, cfg.AdminToken)
 	api.Tenancy(operator, tenants, cfg.AdminToken)
 	people.Operator(operator, cfg.AdminToken)
-	api.Recovery(operator, stores.DB, cfg.Now, cfg.AdminToken)
+	api.Recovery(operator, stores.DB, cfg.AdminToken)
 	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Peers: true, Now: cfg.Now})
 	door := peer.NewDoor(internal, cfg.tokens())
 	signIn.Routes(door)

@@ -148,8 +148,16 @@ func adminResume(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	webhooks := fs.Bool("webhooks", false, "send what has waited, and send webhooks again")
 	janitor := fs.Bool("janitor", false, "remove objects that no record names again")
+	restore := fs.String("restore", "", "`id` of the restore, as \"admin recovery show\" prints it (default: the last one)")
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
-		r, err := c.AdminResume(ctx, client.RecoveryResume{Webhooks: *webhooks, Janitor: *janitor})
+		r, err := c.AdminGetRecovery(ctx)
+		if err == nil && r.RestoreID != nil {
+			id := cmp.Or(*restore, *r.RestoreID)
+			if id == *r.RestoreID {
+				a.note("the restore %s of %s, with the data of %s", clean(id), when(r.RestoredAt), when(r.DataAt))
+			}
+			r, err = c.AdminResume(ctx, client.RecoveryResume{RestoreID: id, Webhooks: *webhooks, Janitor: *janitor})
+		}
 		return a.answer(r, err, func(w io.Writer) { recoveryFacts(w, r) })
 	}, func() error {
 		if !*webhooks && !*janitor {

@@ -568,13 +568,13 @@ func TestBulkReadsHostileFiles(t *testing.T) {
 		"cell.csv":     {"url,title\nhttps://example.com/a," + strings.Repeat("x", 10<<20) + "\nhttps://example.com/b,b\n", "line 2: INVALID_ROW: the row is longer than 1 MiB", 1, ExitPartly},
 		"line.jsonl":   {`{"url":"` + strings.Repeat("x", 10<<20) + "\"}\n" + `{"url":"https://example.com/b"}`, "line 1: INVALID_ROW: the line is longer than 1 MiB", 1, ExitPartly},
 		"columns.csv":  {many + "url\n" + strings.Repeat(",", 10_000) + "https://example.com/a\n", "not kept: the columns column, column, ", 1, 0},
-		"none.csv":     {many + "\n", "no column holds the destination: name one of them url (found column, column, ", 0, ExitFailed},
+		"none.csv":     {many + "\n", "no column holds the destination: rename that column to url (found column, column, ", 0, ExitFailed},
 		"twice.csv":    {"url,slug,url\nhttps://example.com/a,a,https://example.com/b\n", "not kept: the columns a second url\n", 1, 0},
 		"control.csv":  {"url,\x1b[2Jcolumn\nhttps://example.com/a,\n", "not kept: the columns", 1, 0},
 		"picture.csv":  {"\x89PNG\r\n\x1a\n\x00\xff\xfe", "no column holds the destination", 0, ExitFailed},
 		"nothing.csv":  {"", "created 0 links, 0 rows failed", 0, 0},
 		"deep.jsonl":   {strings.Repeat(`{"a":`, 100_000), "line 1: INVALID_ROW: not a JSON object", 0, ExitPartly},
-		"segments.csv": {"key,url\na/b,https://example.com/a\nb,https://example.com/b\n", "line 2: INVALID_ROW: the slug a/b has a slash, which is not possible here", 1, ExitPartly},
+		"segments.csv": {"key,url\na/b,https://example.com/a\nb,https://example.com/b\n", "line 2: INVALID_ROW: the slug a/b contains a slash, which Linkreel does not support", 1, ExitPartly},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,11 +12,13 @@ import (
 )
 
 // restore notes a restore, as linkreel restore does before a service starts.
-func (w *world) restore() {
+func (w *world) restore() restored.Record {
 	w.t.Helper()
-	if _, err := restored.Write(w.t.Context(), w.db, w.now(), w.now()); err != nil {
+	r, err := restored.Write(w.t.Context(), w.db, w.now())
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	return r
 }
 
 func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
@@ -29,7 +31,7 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
 	r.stop()
-	w.restore()
+	record := w.restore()
 
 	r = w.start()
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
@@ -58,7 +60,7 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 	if waiting != 3 {
 		t.Errorf("%d deliveries wait, want the two events and the test", waiting)
 	}
-	if _, err := restored.Resume(t.Context(), w.db, restored.Pauses{Webhooks: true}, w.now()); err != nil {
+	if _, err := restored.Resume(t.Context(), w.db, record.ID, restored.Pauses{Webhooks: true}); err != nil {
 		t.Fatal(err)
 	}
 	ids := func() map[string]int {

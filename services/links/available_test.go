@@ -24,12 +24,12 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // only the slug is checked, so the domain can still be pending
+	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // the check concerns only the slug, so a pending domain is enough
 	say := func(when, query string, reason any) {
 		t.Helper()
 		got := b.api(asks, "GET", "/api/v1/links/available?"+query, nil)
 		if why, has := got.json["reason"]; got.status != 200 || got.json["available"] != (reason == nil) || !has || why != reason {
-			t.Errorf("%s: %s: %v, want the reason %v", when, query, got, reason)
+			t.Errorf("%s: available?%s: %v, want the reason %v", when, query, got, reason)
 		}
 	}
 	for query, reason := range map[string]any{
@@ -41,10 +41,10 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 	}
 	c.forward(link.Quarantine)
 	say("after the quarantine", "slug=held", nil)
-	want(t, "no slug", a.api(asks, "GET", "/api/v1/links/available", nil), 400, "VALIDATION_ERROR")
-	want(t, "an empty slug", a.api(asks, "GET", "/api/v1/links/available?slug=", nil), 400, "VALIDATION_ERROR")
-	want(t, "another account's domain", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
-	want(t, "a domain that does not exist", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "without a slug", a.api(asks, "GET", "/api/v1/links/available", nil), 400, "VALIDATION_ERROR")
+	want(t, "empty slug", a.api(asks, "GET", "/api/v1/links/available?slug=", nil), 400, "VALIDATION_ERROR")
+	want(t, "domain of another account", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "unknown domain", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
 }
 
 func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
@@ -58,25 +58,25 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 	}
 	for i := range 40 {
 		if got := ask(a, key, fmt.Sprint("free", i)); got.json["available"] != true {
-			t.Fatalf("free slug %d: %v", i, got)
+			t.Fatalf("free slug %d: %v, want it available", i, got)
 		}
 	}
 	for i := range 30 {
 		if got := ask([]*replica{a, b}[i%2], key, "taken"); got.json["reason"] != "taken" {
-			t.Fatalf("taken slug %d: %v", i, got)
+			t.Fatalf("taken slug %d: %v, want the reason taken", i, got)
 		}
 	}
-	for _, slug := range []string{"taken", "free"} { // both get the same answer, so a refusal does not reveal which slugs are taken
+	for _, slug := range []string{"taken", "free"} { // the answers are equal, so they do not reveal which slugs are taken
 		got := ask(b, key, slug)
 		want(t, slug, got, 429, "RATE_LIMITED")
 		if wait, err := time.ParseDuration(got.header.Get("Retry-After") + "s"); err != nil || wait <= 0 || wait > time.Minute {
-			t.Errorf("Retry-After %q", got.header.Get("Retry-After"))
+			t.Errorf("Retry-After = %q, want at most a minute", got.header.Get("Retry-After"))
 		}
 	}
 	if got := ask(b, key, "admin"); got.json["reason"] != "reserved" {
-		t.Errorf("a word that needs no lookup: %v", got)
+		t.Errorf("reserved slug, which needs no lookup: %v, want the reason reserved", got)
 	}
 	if got := ask(b, other, "taken"); got.status != 200 {
-		t.Errorf("another account: %v", got)
+		t.Errorf("request of another account: %v, want 200", got)
 	}
 }

@@ -34,8 +34,8 @@ import (
 
 const sealingKey = "a key of thirty-two characters or more"
 
-// edge is the TCP load balancer in front of the replicas' listeners. It passes each connection
-// to the next target in turn. Without targets it closes connections.
+// edge is a TCP load balancer in front of the replicas' listeners. It passes connections to its
+// targets in turn and closes them if it has no targets.
 type edge struct {
 	addr string
 	port int
@@ -100,8 +100,8 @@ type authority struct {
 	orders    atomic.Int64
 	refused   atomic.Int64 // requests received while broken
 	broken    atomic.Bool
-	hold      atomic.Pointer[chan struct{}] // finalize requests block on it
-	held      atomic.Int64                  // finalize requests that have blocked
+	hold      atomic.Pointer[chan struct{}] // blocks finalize requests
+	held      atomic.Int64                  // blocked finalize requests
 	front     atomic.Pointer[http.Handler]
 	accounts  sync.Map // keyed by account URL
 
@@ -193,7 +193,7 @@ func serveAddresses(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// town is a world with an authority and replicas behind the edges.
+// town is a world with an ACME authority and replicas behind edges.
 type town struct {
 	*world
 	*authority
@@ -250,17 +250,17 @@ func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
 	t.Helper()
 	made := r.api(w.key, "POST", "/api/v1/domains", map[string]string{"hostname": host})
 	if made.status != 201 {
-		t.Fatalf("claim %s: %v", host, made)
+		t.Fatalf("claim %s: %v, want 201", host, made)
 	}
 	w.zone.set("_linkreel."+host, made.json["records"].([]any)[0].(map[string]any)["value"].(string))
 	path = "/api/v1/domains/" + made.str("id")
 	if a := r.api(w.key, "POST", path+"/verify", nil); a.str("status") != "verified" {
-		t.Fatalf("verify %s: %v", host, a)
+		t.Fatalf("verify %s: %v, want status verified", host, a)
 	}
 	return path
 }
 
-// shown returns the certificate's state as the domain's record shows it.
+// shown returns the state of the certificate from the domain's API record.
 func (w *town) shown(r *replica, path string) (status string, expires time.Time, problem string) {
 	c, _ := r.api(w.key, "GET", path, nil).json["certificate"].(map[string]any)
 	status, _ = c["status"].(string)
@@ -298,7 +298,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	other, two := w.add(t, func(cfg *links.Config) { cfg.Flush = false })
 	path := w.domain(t, r, "ten.example.com")
 	if status, _, _ := w.shown(r, path); status != "none" {
-		t.Errorf("before a visit the certificate is %q", status)
+		t.Errorf("certificate status before the first visit = %q, want none", status)
 	}
 	var visits sync.WaitGroup
 	serials := make([]string, 10)
@@ -306,7 +306,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		visits.Go(func() {
 			c, err := w.hello([]string{one, two}[i%2], "ten.example.com")
 			if err != nil {
-				t.Errorf("visit %d: %v", i, err)
+				t.Errorf("TLS handshake %d: %v", i, err)
 			}
 			serials[i] = serial(c)
 		})
@@ -314,28 +314,29 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	visits.Wait()
 	for _, s := range serials {
 		if s != serials[0] {
-			t.Errorf("visitors got several certificates: %v", serials)
+			t.Errorf("serial numbers = %v, want the same certificate for all visitors", serials)
 			break
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("%d orders, want 1", n)
+		t.Errorf("got %d orders, want 1", n)
 	}
 	status, expires, problem := w.shown(other, path)
 	if status != "issued" || problem != "" || time.Until(expires) < 89*24*time.Hour || time.Until(expires) > 91*24*time.Hour {
-		t.Errorf("the record shows %q until %v, %q", status, expires, problem)
+		t.Errorf("status %q until %v, error %q; want issued for 90 days, no error", status, expires, problem)
 	}
 	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
-		t.Errorf("an unverified host got %v", c.DNSNames)
+		t.Errorf("handshake for an unverified host got a certificate of %v", c.DNSNames)
 	}
 	if c, err := w.hello(one, ""); err == nil {
-		t.Errorf("a handshake without a server name got %v", c.DNSNames)
+		t.Errorf("handshake without a server name got a certificate of %v", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("%d orders after strangers' visits, want 1", n)
+		t.Errorf("got %d orders after handshakes of unknown hosts, want 1", n)
 	}
 
-	// A visit over TLS counts, but its headers are not trusted: they come from no proxy.
+	// A visit over TLS is counted. Its headers are not trusted, because they do not come from a
+	// proxy.
 	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	client := &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -349,20 +350,20 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != 302 || res.Header.Get("Location") != "https://example.com/x" || res.ProtoMajor != 1 {
-		t.Errorf("visit over TLS: %d %s %s", res.StatusCode, res.Header.Get("Location"), res.Proto)
+		t.Errorf("visit over TLS: %d %s %s, want 302 to https://example.com/x over HTTP/1.1", res.StatusCode, res.Header.Get("Location"), res.Proto)
 	}
 	eventually(t, "the visit over TLS is counted", func() bool {
 		return r.api(w.key, "GET", "/api/v1/links/"+made.str("id"), nil).json["clicks"] == 1.0
 	})
 
-	// Deleting the domain removes its certificate and key too.
+	// Deleting the domain also removes its certificate and key.
 	r.api(w.key, "DELETE", "/api/v1/links/"+made.str("id"), nil)
 	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
-		t.Fatalf("delete: %v", a)
+		t.Fatalf("delete: %v, want 204", a)
 	}
 	c, err := w.hello(one, "ten.example.com")
 	if err == nil {
-		t.Errorf("a deleted domain got %v", c.DNSNames)
+		t.Errorf("handshake for a deleted domain got a certificate of %v", c.DNSNames)
 	}
 }
 
@@ -382,7 +383,7 @@ func TestHeadersOverTLSAreTheVisitorsOwn(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: headers.example.com\r\nUser-Agent: Mozilla/5.0\r\nX-Forwarded-For: 203.0.113.9\r\nCF-IPCountry: FI\r\nConnection: close\r\n\r\n")
 	if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 302") {
-		t.Fatalf("visit: %s, %v", answer, err)
+		t.Fatalf("visit: %s, %v; want HTTP 302", answer, err)
 	}
 	var stats answer
 	eventually(t, "the click is counted", func() bool {
@@ -390,20 +391,20 @@ func TestHeadersOverTLSAreTheVisitorsOwn(t *testing.T) {
 		return stats.json["total"] == 1.0
 	})
 	if strings.Contains(stats.text, `"FI"`) {
-		t.Errorf("a country header sent by the visitor is trusted: %v", stats)
+		t.Errorf("the country header of a visitor was counted: %v", stats)
 	}
 }
 
 func TestEitherChallengeIsEnough(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"http", "tls"} {
-		t.Run(dead+" does not reach us", func(t *testing.T) {
+		t.Run(dead+" challenge unreachable", func(t *testing.T) {
 			t.Parallel()
 			w := newTown(t, newAuthority(t, 90*24*3600, dead))
 			r, secure := w.add(t)
 			w.domain(t, r, dead+".either.example.com")
 			var c *x509.Certificate
-			eventually(t, "a certificate", func() (ok bool) {
+			eventually(t, "a certificate is served", func() (ok bool) {
 				var err error
 				c, err = w.hello(secure, dead+".either.example.com")
 				return err == nil
@@ -432,9 +433,9 @@ func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	}
 	visits.Wait()
 	if n := len(w.registered()); n != 1 {
-		t.Errorf("%d accounts, want 1", n)
+		t.Errorf("got %d accounts, want 1", n)
 	}
-	// The authority loses the account, and the service registers it again.
+	// When the authority has lost the account, the service must register it again.
 	w.begin(t)
 	w.domain(t, r, "three.account.example.com")
 	if _, err := w.hello(one, "three.account.example.com"); err != nil {
@@ -454,34 +455,34 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("a broken authority issued %v", c.DNSNames)
+		t.Errorf("handshake while the authority fails got a certificate of %v", c.DNSNames)
 	}
-	eventually(t, "the record says why", func() bool {
+	eventually(t, "the record shows the error", func() bool {
 		status, _, problem := w.shown(r, path)
 		return status == "failed" && strings.Contains(problem, "authority")
 	})
-	// The next visit is refused at once, without another request to the authority.
+	// The next visit must fail at once, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("a second visit got %v", c.DNSNames)
+		t.Errorf("second handshake got a certificate of %v", c.DNSNames)
 	}
 	if n := w.refused.Load() - asked; n != 0 {
-		t.Errorf("the second visit sent %d requests to the authority", n)
+		t.Errorf("the second handshake sent %d requests to the authority, want 0", n)
 	}
 	if c, err := w.hello(secure, "old.failing.example.com"); err != nil || serial(c) != serial(before) {
-		t.Errorf("another domain's visitor: %v", err)
+		t.Errorf("handshake for another domain: %v, want its existing certificate", err)
 	}
 	link := r.create(w.key, map[string]any{"url": "https://example.com/y", "slug": "y", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	if v := r.visit("/y", "Host", "new.failing.example.com"); v.status != 302 {
-		t.Errorf("a plain visit of %s: %v", link.str("shortUrl"), v)
+		t.Errorf("visit of %s over HTTP: %v, want 302", link.str("shortUrl"), v)
 	}
 	w.broken.Store(false)
 	w.forward(2 * time.Minute)
 	if _, err := w.hello(secure, "new.failing.example.com"); err != nil {
-		t.Errorf("after the authority is back: %v", err)
+		t.Errorf("handshake after the authority recovers: %v", err)
 	}
 	if status, _, problem := w.shown(r, path); status != "issued" || problem != "" {
-		t.Errorf("the record shows %q, %q", status, problem)
+		t.Errorf("status %q, error %q; want issued, no error", status, problem)
 	}
 }
 
@@ -499,9 +500,9 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.forward(50 * 24 * time.Hour)
-	time.Sleep(250 * time.Millisecond) // two sweeps that must find nothing to do
+	time.Sleep(250 * time.Millisecond) // time for two sweeps, which must order nothing
 	if n := w.orders.Load(); n != 1 {
-		t.Fatalf("%d orders before the renewal is due", n)
+		t.Fatalf("got %d orders before the renewal is due, want 1", n)
 	}
 	w.forward(12 * 24 * time.Hour)
 	eventually(t, "both replicas serve the new certificate", func() bool {
@@ -510,15 +511,15 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		return err1 == nil && err2 == nil && serial(a) != serial(first) && serial(a) == serial(b)
 	})
 	if n := w.orders.Load(); n != 2 {
-		t.Errorf("%d orders, want 2", n)
+		t.Errorf("got %d orders, want 2", n)
 	}
 	if status, _, problem := w.shown(other, path); status != "issued" || problem != "" {
-		t.Errorf("the record shows %q, %q", status, problem)
+		t.Errorf("status %q, error %q; want issued, no error", status, problem)
 	}
 }
 
-// A replica is killed while its order is in flight. From then on it can reach neither the
-// database nor the authority.
+// A replica is killed while its order is in flight. After that it reaches neither the database nor
+// the authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -532,7 +533,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	w.hold.Store(&hold)
 	gone := make(chan error, 1)
 	go func() { _, err := w.hello(dying, "killed.example.com"); gone <- err }()
-	eventually(t, "the order is being made", func() bool {
+	eventually(t, "the order is in flight", func() bool {
 		status, _, _ := w.shown(r, path)
 		return status == "pending" && w.orders.Load() == 1
 	})
@@ -543,18 +544,19 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	w.forward(time.Minute)
 	c, err := w.hello(alive, "killed.example.com")
 	if err != nil {
-		t.Fatalf("the other replica: %v", err)
+		t.Fatalf("handshake with the other replica: %v", err)
 	}
-	// The dead replica comes back with a certificate of its own, which must not be stored.
+	// The killed replica now receives a certificate for its order. It must not store this
+	// certificate.
 	close(hold)
 	line.lead(w.Endpoint)
 	<-gone
-	eventually(t, "one certificate", func() bool {
+	eventually(t, "both replicas serve one certificate", func() bool {
 		again, err := w.hello(dying, "killed.example.com")
 		return err == nil && serial(again) == serial(c)
 	})
 	if status, _, problem := w.shown(r, path); status != "issued" || problem != "" {
-		t.Errorf("the record shows %q, %q", status, problem)
+		t.Errorf("status %q, error %q; want issued, no error", status, problem)
 	}
 }
 
@@ -579,7 +581,7 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 			room <- struct{}{}
 			defer func() { <-room }()
 			if _, err := w.hello([]string{one, two}[i%2], fmt.Sprintf("go%d.fifty.example.com", i)); err != nil {
-				t.Errorf("first visit of go%d: %v", i, err)
+				t.Errorf("first handshake for go%d: %v", i, err)
 			}
 		})
 	}
@@ -587,11 +589,11 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 	t.Logf("%d certificates at first visits in %v, %d orders", n, time.Since(began).Round(time.Millisecond), w.orders.Load())
 	for i, path := range paths {
 		if status, _, problem := w.shown(r, path); status != "issued" {
-			t.Errorf("go%d shows %q, %q", i, status, problem)
+			t.Errorf("go%d: status %q, error %q; want issued", i, status, problem)
 		}
 	}
 	if got := w.orders.Load(); got != int64(n) {
-		t.Errorf("%d orders, want %d", got, n)
+		t.Errorf("got %d orders, want %d", got, n)
 	}
 }
 
@@ -609,7 +611,7 @@ func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 	for end := time.Now().Add(75 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		c, err := w.hello(secure, "short.example.com")
 		if err != nil {
-			t.Fatalf("after %d certificates: %v", len(seen), err)
+			t.Fatalf("handshake after %d certificates: %v", len(seen), err)
 		}
 		seen[serial(c)] = true
 	}
@@ -625,12 +627,12 @@ func TestTLSNeedsASealingKey(t *testing.T) {
 	for _, key := range []string{"", "short"} {
 		cfg.CertificateKey = key
 		if _, err := links.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_CERTIFICATE_KEY") {
-			t.Errorf("key %q: %v", key, err)
+			t.Errorf("New with the key %q: %v, want an error about LINKREEL_CERTIFICATE_KEY", key, err)
 		}
 	}
 }
 
-// kill stops all traffic, including on open connections.
+// kill stops all traffic, including the traffic on open connections.
 func (e *edge) kill() {
 	e.lead()
 	e.mu.Lock()
@@ -640,8 +642,8 @@ func (e *edge) kill() {
 	}
 }
 
-// This rotates the sealing key as operations.md describes: the sweep reseals everything that the
-// old key sealed, and then the old key is no longer needed.
+// This test rotates the sealing key in the steps of operations.md. The sweep reseals everything
+// that the old key sealed. Then the old key can be removed.
 func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -654,15 +656,15 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	const next = "the next key of thirty-two characters or more"
 	_, both := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, next+","+sealingKey })
 	if c, err := w.hello(both, "rotated.example.com"); err != nil || serial(c) != serial(before) {
-		t.Fatalf("with both keys: %v", err)
+		t.Fatalf("handshake with both keys: %v, want the existing certificate", err)
 	}
-	eventually(t, "the new key alone is enough", func() bool {
+	eventually(t, "a replica with only the new key serves the certificate", func() bool {
 		_, alone := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, next })
 		c, err := w.hello(alone, "rotated.example.com")
 		return err == nil && serial(c) == serial(before)
 	})
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("%d orders, want 1", n)
+		t.Errorf("got %d orders, want 1", n)
 	}
 	if _, stranger := w.add(t, func(cfg *links.Config) {
 		cfg.Flush, cfg.CertificateKey = false, "a key that never sealed anything at all"
@@ -672,12 +674,12 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("%d orders after a replica without the key was asked, want 1", n)
+		t.Errorf("got %d orders after a handshake with a replica without the key, want 1", n)
 	}
 }
 
-// An account that has verified many names cannot use up the orders that others need for
-// first certificates and renewals.
+// An account with many verified names cannot use up the orders that other accounts need for first
+// certificates and renewals.
 func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -698,16 +700,16 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	// If Redis does not answer in time, only half of a budget is available.
+	// If Redis does not answer in time, only half of the budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
-		t.Errorf("%d orders, want one of the other account and two (a fifth of ten) of the greedy account", n)
+		t.Errorf("got %d orders, want 2 or 3: one for the other account, at most two (a fifth of ten) for the greedy account", n)
 	}
 	w.key = w.keys.Key(t, "acc_c", identity.Creator)
 	w.domain(t, r, "new.share.example.com")
 	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
-		t.Errorf("a third account's first visit: %v", err)
+		t.Errorf("first handshake for a third account: %v", err)
 	}
-	w.forward(62 * 24 * time.Hour) // Redis has its own clock, so its hour has not ended
+	w.forward(62 * 24 * time.Hour) // Redis uses the real clock, so the budget of its hour is still spent
 	eventually(t, "the other account's certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.share.example.com")
 		return err == nil && serial(c) != serial(first)
@@ -722,16 +724,16 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	w.domain(t, r, "b.outage.example.com")
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
-		t.Fatalf("a broken authority issued %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
 	}
 	w.broken.Store(false)
 	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
-		t.Errorf("after the outage: %v", err)
+		t.Errorf("handshake after the outage: %v", err)
 	}
 }
 
-// Once the authority has started to validate, the owner of the name may have caused the failure.
-// So the order counts.
+// Once the authority has started to validate a name, the name's owner may have caused the failure.
+// The order therefore counts.
 func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -746,16 +748,16 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	w.broken.Store(true)
 	close(hold)
 	if err := <-gone; err == nil {
-		t.Fatal("a broken authority issued a certificate")
+		t.Fatal("the handshake succeeded although the authority failed")
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
-		t.Errorf("the failed order was not counted: got %v", c.DNSNames)
+		t.Errorf("handshake after a failed order got a certificate of %v, want a refusal because the order counts", c.DNSNames)
 	}
 }
 
-// The pause after a failed order belongs to the name. Deleting the domain and verifying it
-// again does not end the pause.
+// The pause after a failed order belongs to the name. It lasts even if the domain is deleted and
+// verified again.
 func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600, "http", "tls"))
@@ -765,10 +767,10 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	for i := range 3 {
 		path := w.domain(t, r, host)
 		if c, err := w.hello(secure, host); err == nil {
-			t.Fatalf("a name that cannot be validated got %v", c.DNSNames)
+			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v", c.DNSNames)
 		}
 		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
-			t.Errorf("round %d: the record shows %q, %q", i, status, problem)
+			t.Errorf("round %d: status %q, error %q; want failed, could not validate", i, status, problem)
 		}
 		if i == 0 {
 			after = w.orders.Load()
@@ -778,7 +780,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		}
 	}
 	if n := w.orders.Load(); n != after {
-		t.Errorf("%d orders, want the %d of the first round", n, after)
+		t.Errorf("got %d orders, want no more than the %d of the first round", n, after)
 	}
 	kept := func() *firestore.DocumentSnapshot {
 		t.Helper()
@@ -789,16 +791,17 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		return snaps[0]
 	}
 	if !kept().Exists() {
-		t.Error("no pause is kept")
+		t.Error("the record with the pause was deleted")
 	}
 	w.forward(16 * time.Minute)
-	eventually(t, "the sweep removes the pause that is over", func() bool { return !kept().Exists() })
+	eventually(t, "the sweep removes the expired pause", func() bool { return !kept().Exists() })
 	if n := w.orders.Load(); n != after {
-		t.Errorf("%d orders after the sweep, want %d", n, after)
+		t.Errorf("got %d orders after the sweep, want %d", n, after)
 	}
 }
 
-// An account that takes over a name waits no longer than after a first failure.
+// An account that takes over a name waits no longer than after a first failure, however long the
+// previous account's pause was.
 func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -807,10 +810,10 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	path := w.domain(t, r, host)
 	w.broken.Store(true)
 	if c, err := w.hello(secure, host); err == nil {
-		t.Fatalf("a broken authority issued %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
 	}
 	w.broken.Store(false)
-	// Change the record as if a renewal had failed for days.
+	// Change the record as if renewals had failed for days.
 	set := []firestore.Update{
 		{Path: "failures", Value: 9}, {Path: "nextAt", Value: w.now().Add(12 * time.Hour)}, {Path: "chain", Value: []byte("chain")}, {Path: "key", Value: []byte("key")},
 		{Path: "keyId", Value: "x"}, {Path: "notAfter", Value: w.now().Add(time.Hour)},
@@ -827,20 +830,20 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	}
 	var kept struct{ Chain, Key []byte }
 	if err := snap.DataTo(&kept); err != nil || len(kept.Chain)+len(kept.Key) > 0 {
-		t.Errorf("a deleted domain's certificate is kept: %q, %q, %v", kept.Chain, kept.Key, err)
+		t.Errorf("record of the deleted domain: chain %q, key %q, %v; want neither", kept.Chain, kept.Key, err)
 	}
 	w.key = w.keys.Key(t, "acc_b", identity.Creator)
 	w.domain(t, r, host)
 	if _, err := w.hello(secure, host); err == nil {
-		t.Error("the new owner did not have to wait")
+		t.Error("the new owner's first handshake succeeded, want it to wait for the pause")
 	}
 	w.forward(16 * time.Minute)
 	if _, err := w.hello(secure, host); err != nil {
-		t.Errorf("after a quarter of an hour: %v", err)
+		t.Errorf("handshake after a quarter of an hour: %v", err)
 	}
 }
 
-// A failed order counts even if the domain was deleted while the order was running.
+// A failed order counts even if its domain was deleted while the order was in flight.
 func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -861,7 +864,7 @@ func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
 	<-gone
 	w.broken.Store(false)
 	if _, err := w.hello(secure, host); err == nil {
-		t.Error("the next visit found no pause")
+		t.Error("the next handshake succeeded, want a pause")
 	}
 }
 
@@ -884,13 +887,13 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 	set(tenant.Suspended, 1)
 	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
-		t.Errorf("a suspended account got %v", c.DNSNames)
+		t.Errorf("handshake for a suspended account got a certificate of %v", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("%d orders, want 1", n)
+		t.Errorf("got %d orders, want 1", n)
 	}
-	// The existing certificate of the other host is renewed, so that its visitors see the page about
-	// the suspension and not a TLS error.
+	// The other host's existing certificate is renewed, because its visitors must see the
+	// suspension page and not a TLS error.
 	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the existing certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")
@@ -898,11 +901,11 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	})
 	set(tenant.Active, 2)
 	if _, err := w.hello(secure, "new.suspended.example.com"); err != nil {
-		t.Errorf("after the suspension is lifted: %v", err)
+		t.Errorf("handshake after the suspension is lifted: %v", err)
 	}
 }
 
-// Certificates that cannot be resealed do not block those behind them.
+// Certificates that cannot be resealed must not block the certificates after them.
 func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -939,11 +942,12 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	w.add(t, func(cfg *links.Config) {
 		cfg.Flush, cfg.CertificateKey = false, "the next key of thirty-two characters or more,"+sealingKey
 	})
-	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
+	eventually(t, "the certificate is resealed", func() bool { return keyID(host) != old })
 }
 
-// More records than one sweep reads are due before the certificate, in the same bucket. All of
-// them are unreadable or have lost their key. The sweep must still reach the certificate.
+// In the same bucket, more records than one sweep reads are due earlier than the certificate. All
+// of these records are unreadable or have lost their key. The sweep must still renew the
+// certificate.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -963,7 +967,7 @@ func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 130 {
 		doc := map[string]any{"failures": "many"}
-		if i%5 == 0 { // its key is lost
+		if i%5 == 0 { // sealed by a lost key
 			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(63 * 24 * time.Hour)}
 		}
 		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(24 * time.Hour)}

@@ -20,7 +20,7 @@ func TestAVisitorsCountry(t *testing.T) {
 	c := newWorld(t)
 	key := c.keys.Key(t, "acc_a", identity.Creator)
 	file := countryFile(t, map[string]string{"81.2.69.0/24": "GB", "2001:db8::/32": "JP"})
-	// The test's connections come from 0.0.0.0.
+	// The test connects from 0.0.0.0.
 	behindProxy := c.replica(t, func(cfg *links.Config) {
 		cfg.CountryHeader, cfg.GeoIPFile, cfg.TrustedProxies = "CF-IPCountry", file, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
 	})
@@ -30,19 +30,19 @@ func TestAVisitorsCountry(t *testing.T) {
 		header  []string
 		want    string
 	}{
-		"the proxy's header":                      {behindProxy, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, "DE"},
-		"the address in the file":                 {behindProxy, []string{"X-Forwarded-For", "81.2.69.142"}, "GB"},
-		"the address in the file, IPv6":           {behindProxy, []string{"X-Forwarded-For", "2001:db8::1"}, "JP"},
-		"the last hop that is not a proxy counts": {behindProxy, []string{"X-Forwarded-For", "2001:db8::1, 81.2.69.142"}, "GB"},
-		"a header that is no country":             {behindProxy, []string{"CF-IPCountry", "<script>", "X-Forwarded-For", "81.2.69.142"}, "GB"},
-		"an address that is not in the file":      {behindProxy, []string{"X-Forwarded-For", "192.0.2.1"}, ""},
-		"no address":                              {behindProxy, []string{"X-Forwarded-For", "somebody"}, ""},
-		"headers of a stranger":                   {open, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, ""},
+		"proxy header":                   {behindProxy, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, "DE"},
+		"IPv4 address in the file":       {behindProxy, []string{"X-Forwarded-For", "81.2.69.142"}, "GB"},
+		"IPv6 address in the file":       {behindProxy, []string{"X-Forwarded-For", "2001:db8::1"}, "JP"},
+		"last hop before the proxy":      {behindProxy, []string{"X-Forwarded-For", "2001:db8::1, 81.2.69.142"}, "GB"},
+		"header without a country code":  {behindProxy, []string{"CF-IPCountry", "<script>", "X-Forwarded-For", "81.2.69.142"}, "GB"},
+		"address missing from the file":  {behindProxy, []string{"X-Forwarded-For", "192.0.2.1"}, ""},
+		"invalid address":                {behindProxy, []string{"X-Forwarded-For", "somebody"}, ""},
+		"headers of an untrusted client": {open, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := behindProxy.create(key, map[string]any{"url": "https://example.com/"})
 			if a := try.visited.visit("/"+made.str("slug"), try.header...); a.status != 302 {
-				t.Fatalf("visit: %v", a)
+				t.Fatalf("visit: %v, want 302", a)
 			}
 			var stats answer
 			eventually(t, "the click is counted", func() bool {
@@ -56,7 +56,7 @@ func TestAVisitorsCountry(t *testing.T) {
 	}
 }
 
-// countryFile writes a MaxMind database of networks and their countries.
+// countryFile writes a MaxMind database that maps networks to countries.
 func countryFile(t *testing.T, countries map[string]string) string {
 	t.Helper()
 	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-Country", IncludeReservedNetworks: true})

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// TestADomainsProofIsToldOf checks the events of a domain that is verified, lapses after its
-// record has been missing for seven days, and is verified again.
+// TestADomainsProofIsToldOf checks the events of a domain that is verified, lapses after its record
+// has been missing for seven days, and is verified again.
 func TestADomainsProofIsToldOf(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -34,7 +34,7 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	check("verified")
 	z.set(record["name"].(string))
 	c.forward(time.Hour)
-	check("verified") // still verified: it lapses only after seven days
+	check("verified") // a domain lapses only after seven days
 	c.forward(6 * 24 * time.Hour)
 	check("verified")
 	c.forward(25 * time.Hour)
@@ -46,17 +46,17 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	told := eventstest.All(t, c.Client(t))
 	want := []string{"domain.created", "domain.verified", "domain.lapsed", "domain.verified"}
 	if len(told) != len(want) {
-		t.Fatalf("%d events, want %v", len(told), want)
+		t.Fatalf("got %d events, want %v", len(told), want)
 	}
 	for i, e := range told {
 		if e.Type != want[i] || e.Object != made.str("id") || e.AccountID != "acc_a" || e.ActorType == "" {
-			t.Errorf("event %d is %+v, want %s", i, e, want[i])
+			t.Errorf("event %d = %+v, want %s of acc_a with the domain's ID and an actor", i, e, want[i])
 		}
 	}
 }
 
-// TestWhatAChangeWrites counts the documents that a change writes. As docs/performance.md says,
-// these are the link, its slug if the redirect changes, and one event.
+// TestWhatAChangeWrites counts the documents that a change writes. According to
+// docs/performance.md, a change writes the link, the slug if the redirect changes, and one event.
 func TestWhatAChangeWrites(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -72,15 +72,15 @@ func TestWhatAChangeWrites(t *testing.T) {
 		writes                   int64
 	}{
 		{"create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 3},
-		{"create under an Idempotency-Key", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
-		{"the same again", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
-		{"change of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
-		{"change of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
+		{"create with an Idempotency-Key", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
+		{"repeated create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
+		{"edit of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
+		{"edit of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
 		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
-		{"bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
+		{"bulk edit", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
 		{"delete", "DELETE", path, "", 204, 3},
 		{"claim of a domain", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},
-		{"claim of a domain under an Idempotency-Key", "POST", "/api/v1/domains", `{"hostname":"two.example.com"}`, 201, 3},
+		{"claim of a domain with an Idempotency-Key", "POST", "/api/v1/domains", `{"hostname":"two.example.com"}`, 201, 3},
 	} {
 		c.Firestore.ResetStats()
 		var body any
@@ -88,27 +88,27 @@ func TestWhatAChangeWrites(t *testing.T) {
 			body = step.body
 		}
 		var headers []string
-		if strings.Contains(step.what, "Idempotency-Key") || step.what == "the same again" {
+		if strings.Contains(step.what, "Idempotency-Key") || step.what == "repeated create" {
 			headers = []string{"Idempotency-Key", "one"}
 		}
 		if a := r.api(key, step.method, step.path, body, headers...); a.status != step.status {
-			t.Fatalf("%s: %v", step.what, a)
+			t.Fatalf("%s: %v, want %d", step.what, a, step.status)
 		}
-		// The commit of the change also stores the answer.
+		// The commit that writes the change also stores the response.
 		if n := c.Firestore.Stats(); strings.Contains(step.what, "Idempotency-Key") && n.Calls["Commit"] != 1 {
-			t.Errorf("%s takes %d commits", step.what, n.Calls["Commit"])
+			t.Errorf("%s: %d commits, want 1", step.what, n.Calls["Commit"])
 		}
-		if n := c.Firestore.Stats().Reads; step.what == "create under an Idempotency-Key" && n != 0 {
-			t.Errorf("%s reads %d documents", step.what, n)
+		if n := c.Firestore.Stats().Reads; step.what == "create with an Idempotency-Key" && n != 0 {
+			t.Errorf("%s: %d documents read, want 0", step.what, n)
 		}
 		if n := c.Firestore.Stats().Writes; n != step.writes {
-			t.Errorf("%s writes %d documents, want %d", step.what, n, step.writes)
+			t.Errorf("%s: %d documents written, want %d", step.what, n, step.writes)
 		}
 	}
 }
 
-// TestALinkTakesAtMost7500Bytes adds up the sizes of a link, its slug and their index entries
-// by the rules in Firestore's documentation.
+// TestALinkTakesAtMost7500Bytes calculates the size of a link, its slug and their index entries by
+// the rules in Firestore's documentation.
 func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -118,14 +118,14 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 		"url": "https://www.example.com/shop/summer-2026?utm_source=newsletter", "title": "Spring sale for our readers",
 		"tags": []string{"spring", "newsletter"},
 	})
-	// A document name takes 16 bytes, plus the length of each part and one byte. A field takes
+	// A document name takes 16 bytes, plus the length of each segment and one byte. A field takes
 	// the length of its name, one byte, and its value. An index entry takes the names of the
 	// document and its parent, the field, and 32 bytes.
 	total, entries := 0, 0
 	for collection, indexed := range map[string][]string{"links": {"w", "accountId"}, "slugs": nil} {
 		docs, err := c.Client(t).Collection(collection).Documents(t.Context()).GetAll()
 		if err != nil || len(docs) != 1 {
-			t.Fatalf("%d of %s, %v", len(docs), collection, err)
+			t.Fatalf("got %d documents of %s, %v; want 1", len(docs), collection, err)
 		}
 		name := 16 + len(collection) + 1 + len(docs[0].Ref.ID) + 1
 		total += name + 32 + sizeOf(docs[0].Data())
@@ -140,9 +140,9 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d bytes, of which %d are index entries", total, entries)
+	t.Logf("%d bytes, including %d index entries", total, entries)
 	if total > 7500 {
-		t.Errorf("a link takes %d bytes, including %d index entries", total, entries)
+		t.Errorf("a link takes %d bytes, including %d index entries; want at most 7500 bytes", total, entries)
 	}
 }
 

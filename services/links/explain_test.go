@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-var agentsOf = map[string][2]string{ // device and system, as explain names them
+var agentsOf = map[string][2]string{ // user agent to the device and system that explain reports
 	windows: {"desktop", "windows"},
 	iphone:  {"phone", "ios"},
 	"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120 Safari/537.36":              {"tablet", "android"},
@@ -64,8 +64,8 @@ func (g guesser) link(now int64) map[string]any {
 	return body
 }
 
-// Explain and real redirects share one decision function. This test checks that everything
-// around that function agrees too: headers, parsing, caches and stores.
+// Explain and redirects share one decision function. This test checks that the code around it
+// agrees too: headers, parsing, caches and stores.
 func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	t.Parallel()
 	visits := 10
@@ -110,20 +110,20 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 				}
 				e := a.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain?"+asked.Encode(), nil)
 				if e.status != 200 {
-					t.Fatalf("explain: %v", e)
+					t.Fatalf("explain: %v, want 200", e)
 				}
 				if told = append(told, fmt.Sprint(e.json["status"], " ", e.str("location"))); percent < 0 && !strings.Contains(e.str("why"), "no percent") {
-					break // no rule splits visitors by percent, so there is only one answer
+					break // no rule has a percentage, so there is only one answer
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {
-				t.Errorf("%s with %q gets %d %q; explain says %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
+				t.Errorf("visit of %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
 			}
 		}
 	}
 	for _, status := range []int{301, 302, 404, 410} {
 		if outcomes[status] == 0 {
-			t.Errorf("no visit got %d: %v", status, outcomes)
+			t.Errorf("no visit got %d; outcomes: %v", status, outcomes)
 		}
 	}
 }
@@ -143,5 +143,5 @@ func TestExplainRefusesAVisitThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v, want 400 for %s", query, got, field)
 		}
 	}
-	want(t, "another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path+"device=watch", nil), 404, "LINK_NOT_FOUND")
+	want(t, "link of another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path+"device=watch", nil), 404, "LINK_NOT_FOUND")
 }

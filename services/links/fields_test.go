@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// decides lists the record fields that control what a visitor of the link gets.
+// decides lists the record fields that control the response to a visitor of the link.
 var decides = []string{"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiresAt", "expiredUrl", "hasPassword", "maxClicks", "hasRules", "rules", "status"}
 
 // script is a golden transcript of calls.
@@ -24,7 +24,7 @@ type script struct {
 	strings.Builder
 	r        *replica
 	key      string
-	replaces []string // pairs of a text that differs from run to run and its replacement
+	replaces []string // pairs of a text that differs in each run and its replacement
 }
 
 func (s *script) note(format string, values ...any) {
@@ -36,11 +36,11 @@ func text(value any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(value) // maps of plain values always encode
+	_ = e.Encode(value) // maps of plain values can always be encoded
 	return strings.TrimSpace(b.String())
 }
 
-// only returns the fields of a record that differ from those of a plain link.
+// only returns the fields in which a record differs from a plain link.
 func only(record map[string]any, plain map[string]any) string {
 	shown := map[string]any{}
 	for _, field := range decides {
@@ -79,17 +79,17 @@ func firstItem(a answer) map[string]any {
 	return item
 }
 
-// listed returns a link as lists show it.
+// listed returns a link from the account's list.
 func (s *script) listed(slug string) map[string]any {
 	list, _ := s.r.api(s.key, "GET", "/api/v1/links?slug="+slug, nil).json["data"].([]any)
 	if len(list) != 1 {
-		s.r.t.Fatalf("%d links with the slug %s", len(list), slug)
+		s.r.t.Fatalf("got %d links with the slug %s, want 1", len(list), slug)
 	}
 	item, _ := list[0].(map[string]any)
 	return item
 }
 
-// exported returns a link as the account's export contains it.
+// exported returns a link from the account's export.
 func (s *script) exported(slug string) map[string]any {
 	var out bytes.Buffer
 	if err := s.r.holder().Export(s.r.t.Context(), "acc_a", &out); err != nil {
@@ -116,8 +116,8 @@ func (c *world) script(t *testing.T) *script {
 	return &script{r: r, key: c.keys.Key(t, "acc_a", identity.Business)}
 }
 
-// Each case sets one field to one value on every route that can set it, and compares every
-// place that shows it.
+// Each case sets one field to one value on every route that accepts it. The transcript shows the
+// value in every response that contains it.
 func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -158,14 +158,14 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 		item["slug"] = slug("bulk")
 		bulk := firstItem(s.r.api(s.key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{item}}))
 		if bulk["status"] != 201.0 {
-			t.Fatalf("bulk: %v", bulk)
+			t.Fatalf("bulk item: %v, want 201", bulk)
 		}
 		show("bulk item, get", get(bulk["data"].(map[string]any)["id"].(string)))
 
 		bare := s.r.create(s.key, map[string]any{"url": "https://example.com/", "slug": slug("patched")}).str("id")
 		patch := func(how string, body map[string]any) {
 			if a := s.r.api(s.key, "PATCH", "/api/v1/links/"+bare, body); a.status != 200 {
-				t.Fatalf("PATCH %v: %v", body, a)
+				t.Fatalf("PATCH %v: %v, want 200", body, a)
 			}
 			show(how, get(bare))
 		}
@@ -181,7 +181,7 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 		// An exported link can be imported again.
 		again := s.exported(slug("created"))
 		show("export", again)
-		delete(again, "domainId") // belongs to the installation that wrote the file
+		delete(again, "domainId") // an ID of the installation that wrote the export
 		again["url"], again["slug"] = again["destinationUrl"], slug("imported")
 		back := s.r.api(s.key, "POST", "/api/v1/links", again)
 		if one.field == "password" {
@@ -190,10 +190,10 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 			back = s.r.api(s.key, "POST", "/api/v1/links", again)
 		}
 		if back.status != 201 {
-			t.Fatalf("import %v: %v", again, back)
+			t.Fatalf("import %v: %v, want 201", again, back)
 		}
 		if got := only(get(back.str("id")), plain); got != only(created, plain) {
-			t.Errorf("imported as %s, was %s", got, only(created, plain))
+			t.Errorf("imported link = %s, want %s", got, only(created, plain))
 		}
 		s.note("%-24s the same\n", "import of the export")
 	}
@@ -274,7 +274,7 @@ func TestEachWrongValueHasASentence(t *testing.T) {
 			item := firstItem(s.r.api(s.key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{body}}))
 			answers := []string{problems(create.json), problems(patch.json), problems(item)}
 			if create.status != 400 || patch.status != 400 || item["status"] != 400.0 {
-				t.Errorf("%s %s: create %v, PATCH %v, bulk %v", w.field, shortened(value), create, patch, item)
+				t.Errorf("%s %s: create %v, PATCH %v, bulk item %v; want 400", w.field, shortened(value), create, patch, item)
 			}
 			s.note("%s %s", w.field, shortened(value))
 			if slices.Equal(answers, slices.Repeat(answers[:1], 3)) {
@@ -288,12 +288,12 @@ func TestEachWrongValueHasASentence(t *testing.T) {
 		s.note("")
 	}
 	if after := s.r.api(s.key, "GET", path, nil); after.text != before.text {
-		t.Errorf("something changed: %s, was %s", after.text, before.text)
+		t.Errorf("link after rejected requests = %s, want %s", after.text, before.text)
 	}
 	golden(t, "wrong.txt", s.String())
 }
 
-// Fields that exclude each other are checked on the record as it would be after the change.
+// Fields that exclude each other are checked on the record that would result from the change.
 func TestFieldsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -363,7 +363,7 @@ func TestALowerPlanStopsNoLink(t *testing.T) {
 	c.keys.Change("acc_a", func(r *apikey.Record) { r.Plan, r.Version = identity.Free, r.Version+1 })
 	c.forward(6e9) // replicas reload a key after five seconds
 	if after := visits(); !slices.Equal(before, after) {
-		t.Errorf("visits get %q, and got %q on the higher plan", after, before)
+		t.Errorf("visits on the lower plan = %q, want %q as on the higher plan", after, before)
 	}
 	s.note("%s\n", strings.Join(before, "\n"))
 	s.note("limit after both visits: %s\n", told(s.r.visit("/limited", "User-Agent", iphone)))
@@ -379,14 +379,14 @@ func TestALowerPlanStopsNoLink(t *testing.T) {
 	}
 	for slug, id := range ids {
 		if a := s.r.api(s.key, "GET", "/api/v1/links/"+id, nil); a.status != 200 {
-			t.Errorf("GET %s: %v", slug, a)
+			t.Errorf("GET %s: %v, want 200", slug, a)
 		}
 		if a := s.r.api(s.key, "GET", "/api/v1/links/"+id+"/explain", nil); a.status != 200 {
-			t.Errorf("explain %s: %v", slug, a)
+			t.Errorf("explain %s: %v, want 200", slug, a)
 		}
 	}
 	c.keys.Change("acc_a", func(r *apikey.Record) { r.Plan, r.Version = identity.Creator, r.Version+1 })
 	c.forward(6e9)
-	want(t, "back on creator", s.r.api(s.key, "PATCH", "/api/v1/links/"+ids["ruled"], map[string]any{"rules": phone}), 200, "")
+	want(t, "edit on the higher plan", s.r.api(s.key, "PATCH", "/api/v1/links/"+ids["ruled"], map[string]any{"rules": phone}), 200, "")
 	golden(t, "plan.txt", s.String())
 }

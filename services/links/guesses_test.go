@@ -14,20 +14,20 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// tooLong is longer than any password, so it counts as a wrong guess without being hashed.
+// tooLong is longer than any password. It counts as a wrong guess but is not hashed.
 var tooLong = strings.Repeat("x", 300)
 
-// proxied returns a replica that trusts its proxy to report visitors' addresses.
+// proxied returns a replica that trusts the client address from its proxy.
 func (c *world) proxied(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) { cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")} })
 }
 
-// guess sends a password from an address and returns the status.
+// guess sends a password from an IP address and returns the status.
 func (r *replica) guess(slug, password, ip string) int {
 	r.t.Helper()
 	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
 	if wait, err := strconv.Atoi(a.header.Get("Retry-After")); a.status == 429 && (err != nil || wait < 1 || wait > 3600) {
-		r.t.Errorf("Retry-After of a refused guess is %q, want 1 to 3600", a.header.Get("Retry-After"))
+		r.t.Errorf("Retry-After of a rejected guess = %q, want 1 to 3600", a.header.Get("Retry-After"))
 	}
 	return a.status
 }
@@ -39,7 +39,7 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 	r.create(c.keys.Key(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "open", "password": "right"})
 	for i := range 12 {
 		if got := r.guess("open", "right", "198.51.100.7"); got != 303 {
-			t.Fatalf("the right password, attempt %d: %d", i+1, got)
+			t.Fatalf("correct password, attempt %d: status %d, want 303", i+1, got)
 		}
 	}
 	for i, want := range []int{403, 403, 403, 303, 403, 403, 429} {
@@ -48,15 +48,15 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 			password = "right"
 		}
 		if got := r.guess("open", password, "198.51.100.7"); got != want {
-			t.Errorf("attempt %d: %d, want %d", i+1, got, want)
+			t.Errorf("attempt %d: status %d, want %d", i+1, got, want)
 		}
 	}
 	if got := r.guess("open", "right", "198.51.100.7"); got != 429 {
-		t.Errorf("the right password from a network over its budget: %d", got)
+		t.Errorf("correct password from a network over its budget: status %d, want 429", got)
 	}
 }
 
-// A network has one budget for all links, so it cannot try one password on many links.
+// A network has one budget for all links. It therefore cannot try one password on many links.
 func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -67,14 +67,14 @@ func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 	}
 	for i := range 5 {
 		if got := []*replica{a, b}[i%2].guess(fmt.Sprint("l", i), tooLong, "2001:db8:5:6::"+fmt.Sprint(i)); got != 403 {
-			t.Errorf("guess %d: %d", i+1, got)
+			t.Errorf("guess %d: status %d, want 403", i+1, got)
 		}
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:6:ffff::1"); got != 429 {
-		t.Errorf("the right password of the sixth link from the same network: %d", got)
+		t.Errorf("correct password of the sixth link from the same network: status %d, want 429", got)
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:7::1"); got != 303 {
-		t.Errorf("another network: %d", got)
+		t.Errorf("correct password from another network: status %d, want 303", got)
 	}
 }
 
@@ -94,49 +94,49 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			guessed++
 		case 429:
 		default:
-			t.Fatalf("a wrong password from %s: %d", ip, got)
+			t.Fatalf("wrong password from %s: status %d, want 403 or 429", ip, got)
 		}
 	}
 	for i := range 300 {
 		attack(i, fmt.Sprintf("10.1.%d.%d", i%256, i/256+1))
 		attack(i, fmt.Sprintf("2001:db8:1:%x::1", i))
 	}
-	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // a /16 gets 60 guesses of the reserve, a /48 gets one
+	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // of the reserve, a /16 gets 60 guesses and a /48 gets one
 	if !about(guessed, fromTwoRanges) {
-		t.Errorf("a /16 and a /48 had %d guesses, want %d", guessed, fromTwoRanges)
+		t.Errorf("a /16 and a /48 got %d guesses, want about %d", guessed, fromTwoRanges)
 	}
 	if got := a.guess("one", "right", "10.1.7.9"); got != 429 {
-		t.Errorf("the right password from the attacker's range: %d, want 429", got)
+		t.Errorf("correct password from the attacker's range: status %d, want 429", got)
 	}
 	for i := range 20 {
 		if got := b.guess("one", "right", fmt.Sprintf("192.0.%d.7", i)); got != 303 {
-			t.Errorf("the right password from a network that has not guessed: %d", got)
+			t.Errorf("correct password from a network without guesses: status %d, want 303", got)
 		}
 	}
-	// A visitor's first mistake is taken from the reserve. The next attempt has to wait, because
-	// the shared budget is spent.
+	// A visitor's first mistake is taken from the reserve. The next attempt must wait, because the
+	// shared budget is used up.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
-		t.Errorf("a mistake while the shared budget is spent: %d, then %d", wrong, right)
+		t.Errorf("mistake, then correct password, after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
 	}
 	for _, slug := range []string{"two", "theirs"} {
 		if got := a.guess(slug, "right", "10.1.7.9"); got != 303 {
-			t.Errorf("link %s from the attacker's range: %d", slug, got)
+			t.Errorf("correct password of link %s from the attacker's range: status %d, want 303", slug, got)
 		}
 	}
 	for i := range 12 * 60 {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
-	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // the one more is the visitor's mistake
-		t.Errorf("all networks together had %d guesses, want %d", guessed+1, most)
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's mistake
+		t.Errorf("all networks together got %d guesses, want about %d", guessed+1, most)
 	}
 }
 
-// about tolerates a Redis that is slow on a busy machine. Each replica then decides some guesses
-// by its own count, with half the limit.
+// about tolerates slow Redis answers on a busy machine. Each replica then decides some guesses by
+// its own counts, with half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 
-// One account's links are flooded with passwords that must be hashed. Visitors of another
-// account's link at most have to wait for their turn.
+// The links of one account are flooded with passwords that must be hashed. Visitors of another
+// account's link may have to wait, but must not be rejected.
 func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -164,7 +164,7 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 				case 429:
 					refused.Add(1)
 				default:
-					t.Errorf("a guess of the flood: %d", got)
+					t.Errorf("guess of the flood: status %d, want 403, 429 or 503", got)
 				}
 			}
 		})
@@ -173,15 +173,15 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	for i := range 24 {
 		r, ip := []*replica{a, b}[i%2], fmt.Sprintf("172.16.%d.1", i)
 		if got := r.guess("calm", "right", ip); got != 303 {
-			t.Errorf("the right password of another account's link during the flood: %d", got)
+			t.Errorf("correct password of another account's link during the flood: status %d, want 303", got)
 		}
 		if i%8 == 0 {
 			if got := r.guess("calm", "wrong", fmt.Sprintf("172.17.%d.1", i)); got != 403 {
-				t.Errorf("a wrong password of another account's link during the flood: %d", got)
+				t.Errorf("wrong password of another account's link during the flood: status %d, want 403", got)
 			}
 		}
 	}
 	close(stop)
 	flood.Wait()
-	t.Logf("%d guesses of the flood were checked, %d refused", guesses.Load(), refused.Load())
+	t.Logf("flood: %d guesses checked, %d rejected", guesses.Load(), refused.Load())
 }

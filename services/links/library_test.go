@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// found returns the slugs that a list query finds, across all its pages.
+// found returns the slugs on all pages of a list query.
 func (r *replica) found(key, query string) []string {
 	r.t.Helper()
 	out, cursor := []string{}, ""
 	for {
 		a := r.api(key, "GET", "/api/v1/links?limit=40&"+query+cursor, nil)
 		if a.status != 200 {
-			r.t.Fatalf("list %s: %v", query, a)
+			r.t.Fatalf("list %s: %v, want 200", query, a)
 		}
 		for _, d := range a.json["data"].([]any) {
 			out = append(out, d.(map[string]any)["slug"].(string))
@@ -49,7 +49,7 @@ func TestLinksAreFoundAgain(t *testing.T) {
 	first := r.create(key, map[string]any{"url": "https://xn--mnchen-3ya.example/caf%C3%A9/Stra%C3%9Fe?hidden=query", "slug": "One_two", "title": "Ｓpring  sale 2026", "tags": []string{" Mail ", "MAIL", "été"}, "externalId": "x-1"})
 	r.create(key, map[string]any{"url": "https://example.com/autumn", "slug": "Two", "archived": true})
 	r.create(key, map[string]any{"url": "https://example.com/spring/late", "slug": "three", "tags": []string{"mail", "summer"}})
-	r.create(key, map[string]any{"url": "https://example.net/100%/%zz/caf%C3%A9%2Flate/%E9/%41", "slug": "four"}) // some of it is invalid percent-encoding
+	r.create(key, map[string]any{"url": "https://example.net/100%/%zz/caf%C3%A9%2Flate/%E9/%41", "slug": "four"}) // includes invalid percent-encoding
 	for query, wanted := range map[string][]string{
 		"":                             {"four", "three", "Two", "One_two"},
 		"q=spring":                     {"three", "One_two"},
@@ -95,41 +95,41 @@ func TestLinksAreFoundAgain(t *testing.T) {
 	}
 	got := r.api(key, "GET", "/api/v1/links/"+first.str("id"), nil)
 	if diff := cmp.Diff([]any{"Mail", "été"}, got.json["tags"]); diff != "" || got.str("externalId") != "x-1" || got.json["archived"] != false {
-		t.Errorf("the record is %v", got)
+		t.Errorf("link = %v, want tags Mail and été, externalId x-1, not archived", got)
 	}
 	for _, bad := range []string{"archived=yes", "tag=", "tag=a,b", "slug=a b", "slug=", "externalId=", "externalId=é", "tag=1&tag=2&tag=3&tag=4&tag=5&tag=6", "q=" + strings.Repeat("a", 501), "domainId="} {
 		values, _ := url.ParseQuery(bad)
 		want(t, bad, r.api(key, "GET", "/api/v1/links?"+values.Encode(), nil), 400, "VALIDATION_ERROR")
 	}
 
-	want(t, "a taken external id", r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example","externalId":"x-1"}`), 409, "EXTERNAL_ID_TAKEN")
+	want(t, "create with a taken external ID", r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example","externalId":"x-1"}`), 409, "EXTERNAL_ID_TAKEN")
 	bulk := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example","externalId":"y"},{"url":"https://a.example","externalId":"y"},{"url":"https://a.example","externalId":"x-1"}]}`)
 	var codes []any
 	for _, item := range bulk.json["results"].([]any) {
 		codes = append(codes, item.(map[string]any)["status"])
 	}
 	if !cmp.Equal(codes, []any{201.0, 409.0, 409.0}) {
-		t.Errorf("bulk: %v", bulk)
+		t.Errorf("bulk: %v, want 201, 409, 409", bulk)
 	}
 	path := "/api/v1/links/" + first.str("id")
-	want(t, "a patch to a taken id", r.api(key, "PATCH", path, `{"externalId":"y"}`), 409, "EXTERNAL_ID_TAKEN")
-	want(t, "a patch to its own id", r.api(key, "PATCH", path, `{"externalId":"x-1"}`), 200, "")
-	want(t, "a patch of everything", r.api(key, "PATCH", path, `{"externalId":null,"tags":["new"],"archived":true,"title":"Winter"}`), 200, "")
+	want(t, "PATCH to a taken external ID", r.api(key, "PATCH", path, `{"externalId":"y"}`), 409, "EXTERNAL_ID_TAKEN")
+	want(t, "PATCH to the link's own external ID", r.api(key, "PATCH", path, `{"externalId":"x-1"}`), 200, "")
+	want(t, "PATCH of several fields", r.api(key, "PATCH", path, `{"externalId":null,"tags":["new"],"archived":true,"title":"Winter"}`), 200, "")
 	if a := r.api(key, "PATCH", path, `{"externalId":"","tags":["`+strings.Repeat("x", 51)+`"],"archived":"no"}`); a.status != 400 || len(a.fields()) != 3 {
-		t.Errorf("a broken patch: %v", a)
+		t.Errorf("PATCH with three invalid fields: %v, want 400 with three details", a)
 	}
 	for query, wanted := range map[string][]string{"q=winter": {"One_two"}, "q=sale": {}, "tag=new": {"One_two"}, "archived=true": {"Two", "One_two"}, "externalId=x-1": {}} {
 		if diff := cmp.Diff(wanted, r.found(key, query)); diff != "" {
-			t.Errorf("after the patch, %s (-want +got):\n%s", query, diff)
+			t.Errorf("%s after the PATCH (-want +got):\n%s", query, diff)
 		}
 	}
 	r.create(key, map[string]any{"url": "https://a.example", "externalId": "x-1"}) // the ID is free again
 	if v := r.visit("/two"); v.status != 302 {
-		t.Errorf("an archived link answers %v", v)
+		t.Errorf("visit of an archived link: %v, want 302", v)
 	}
 	r.api(key, "DELETE", path, nil)
 	if got := r.found(key, "q=winter"); len(got) != 0 {
-		t.Errorf("a deleted link is found: %v", got)
+		t.Errorf("search for a deleted link = %v, want none", got)
 	}
 }
 
@@ -160,52 +160,53 @@ func TestBulkChangeAndDelete(t *testing.T) {
 	got := patch(map[string]any{"ids": []string{b, foreign, a, full, "lnk_none", "../x", b}, "set": map[string]any{"addTags": []string{"New", "KEEP"}, "removeTags": []string{"OLD"}, "archived": true, "expiresAt": "2001-01-01"}})
 	wanted := []string{b + " 200 <nil>", foreign + " 404 LINK_NOT_FOUND", a + " 200 <nil>", full + " 400 VALIDATION_ERROR", "lnk_none 404 LINK_NOT_FOUND", "../x 404 LINK_NOT_FOUND", b + " 200 <nil>"}
 	if diff := cmp.Diff(wanted, statuses(got)); diff != "" || got.status != 207 {
-		t.Fatalf("%v (-want +got):\n%s", got, diff)
+		t.Fatalf("bulk edit: %v, want 207 (-want +got):\n%s", got, diff)
 	}
 	l := r.api(key, "GET", "/api/v1/links/"+a, nil)
 	if !cmp.Equal(l.json["tags"], []any{"Keep", "New"}) || l.json["archived"] != true || l.str("status") != "expired" {
-		t.Errorf("a is %v", l)
+		t.Errorf("first link = %v, want tags Keep and New, archived, expired", l)
 	}
 	if v := other.visit("/a"); v.status != 410 {
-		t.Errorf("another replica answers %v", v)
+		t.Errorf("visit at another replica: %v, want 410", v)
 	}
 	if diff := cmp.Diff([]string{"b", "a"}, r.found(key, "tag=new&archived=true")); diff != "" {
 		t.Error(diff)
 	}
 	if got := patch(map[string]any{"ids": []string{a, b}, "set": map[string]any{"tags": nil, "archived": false, "expiresAt": nil}}); got.status != 200 {
-		t.Errorf("all done: %v", got)
+		t.Errorf("bulk edit: %v, want 200", got)
 	}
 	if v := other.visit("/a"); v.status != 302 {
-		t.Errorf("after the end was cleared: %v", v)
+		t.Errorf("visit after the expiry was removed: %v, want 302", v)
 	}
-	// Links that are already in the requested state are not written, so a change can be repeated.
+	// Links that already have the requested state are not written. A client can therefore repeat a
+	// change.
 	before := r.api(key, "GET", "/api/v1/links/"+a, nil).text
 	if got := patch(map[string]any{"ids": []string{a}, "set": map[string]any{"removeTags": []string{"new"}, "archived": false, "expiresAt": nil}}); got.status != 200 {
-		t.Errorf("repeated: %v", got)
+		t.Errorf("repeated edit: %v, want 200", got)
 	}
 	if after := r.api(key, "GET", "/api/v1/links/"+a, nil).text; after != before {
-		t.Errorf("the repeated change altered the link:\n%s\n%s", before, after)
+		t.Errorf("the repeated edit changed the link from\n%s\nto\n%s", before, after)
 	}
 	for name, body := range map[string]string{
-		"no ids": `{"ids":[],"set":{}}`, "a field that cannot be set": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "no set": `{"ids":["a"]}`, "both ways": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "a bad tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
-		"101 ids": `{"ids":["` + strings.Repeat(`a","`, 100) + `a"],"set":{}}`, "a bad date": `{"ids":["a"],"set":{"expiresAt":"never"}}`,
+		"without IDs": `{"ids":[],"set":{}}`, "unsupported field": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "without set": `{"ids":["a"]}`, "tags and addTags": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "invalid tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
+		"101 IDs": `{"ids":["` + strings.Repeat(`a","`, 100) + `a"],"set":{}}`, "invalid date": `{"ids":["a"],"set":{"expiresAt":"never"}}`,
 	} {
 		want(t, name, patch(body), 400, "VALIDATION_ERROR")
 	}
-	want(t, "the plan", r.api(creator, "PATCH", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
-	want(t, "the plan", r.api(creator, "POST", "/api/v1/links/bulk-delete", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "bulk edit on the plan Creator", r.api(creator, "PATCH", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "bulk delete on the plan Creator", r.api(creator, "POST", "/api/v1/links/bulk-delete", `{}`), 403, "PLAN_REQUIRED")
 	gone := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1")
 	if diff := cmp.Diff([]string{a + " 200 <nil>", foreign + " 404 LINK_NOT_FOUND"}, statuses(gone)); diff != "" || gone.status != 207 {
-		t.Errorf("delete: %v %s", gone, diff)
+		t.Errorf("bulk delete: %v, want 207 (-want +got):\n%s", gone, diff)
 	}
 	if v := other.visit("/a"); v.status != 404 {
-		t.Errorf("deleted: %v", v)
+		t.Errorf("visit of a deleted link: %v, want 404", v)
 	}
 	if again := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1"); again.text != gone.text {
-		t.Errorf("replayed: %v", again)
+		t.Errorf("repeated delete: %v, want the first response %s", again, gone.text)
 	}
 	if all := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{b, full}}); all.status != 200 || len(r.found(key, "")) != 0 {
-		t.Errorf("delete of the rest: %v", all)
+		t.Errorf("delete the other links: %v, want 200 and an empty list", all)
 	}
 }
 
@@ -232,7 +233,7 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 		}
 	}
 	if got := list(""); len(got) != 0 {
-		t.Errorf("no tags: %v", got)
+		t.Errorf("tags = %v, want none", got)
 	}
 	id := r.create(key, map[string]any{"url": "https://a.example", "tags": []string{"zebra", "École", "apple pie", "Banana"}}).str("id")
 	r.create(key, map[string]any{"url": "https://a.example", "tags": []string{"BANANA", "dog"}})
@@ -242,19 +243,19 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	if diff := cmp.Diff([]string{"apple pie"}, list("q=PIE")); diff != "" {
 		t.Error(diff)
 	}
-	want(t, "a cursor of no list", r.api(key, "GET", "/api/v1/tags?cursor=%2B", nil), 400, "INVALID_CURSOR")
+	want(t, "invalid cursor", r.api(key, "GET", "/api/v1/tags?cursor=%2B", nil), 400, "INVALID_CURSOR")
 	want(t, "limit", r.api(key, "GET", "/api/v1/tags?limit=0", nil), 400, "VALIDATION_ERROR")
 	want(t, "scope", r.api(c.keys.Key(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.KeysRead }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
 	if a := r.api(c.keys.Key(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.VideosRead }), "GET", "/api/v1/tags", nil); a.status != 200 {
-		t.Errorf("with videos:read: %v", a)
+		t.Errorf("list with the scope videos:read: %v, want 200", a)
 	}
 	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
 	if diff := cmp.Diff([]string{"apple pie", "Banana", "dog", "École", "zebra"}, list("")); diff != "" {
-		t.Errorf("right after the delete: %s", diff)
+		t.Errorf("tags directly after the delete (-want +got):\n%s", diff)
 	}
 }
 
-// oracle answers searches by scanning all links. It splits words by rules of its own.
+// oracle answers searches by scanning all links. It has its own rules for splitting words.
 type oracle struct {
 	mu    sync.Mutex
 	links []oracleLink // oldest first
@@ -265,7 +266,7 @@ type oracleLink struct {
 	path        string
 	tags        []string
 	archived    bool
-	text        string // folded, words separated by spaces
+	text        string // folded words, separated by spaces
 }
 
 func fold(s string) string {
@@ -297,8 +298,8 @@ func (o *oracle) find(words []string, tag, archived string) (slugs []string) {
 	return slugs
 }
 
-// TestSearchAgreesWithAnOracle runs random queries while links are created. With LINKREEL_FULL=1
-// it uses 100,000 links.
+// TestSearchAgreesWithAnOracle runs random queries while links are created. LINKREEL_FULL=1
+// increases the number of links to 100,000.
 func TestSearchAgreesWithAnOracle(t *testing.T) {
 	t.Parallel()
 	size, queries := 600, 150
@@ -350,8 +351,8 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		create(100)
 	}
 	var took []time.Duration
-	var reads []int64 // of each query
-	apart := int64(0) // the most documents that a query for both common words has read
+	var reads []int64 // one for each query
+	apart := int64(0) // most documents read by a query for both common words
 	for i := range queries {
 		if i%10 == 9 {
 			create(1 + rng.IntN(3)) // the next query must find these links
@@ -391,9 +392,9 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(reads)
 	p50, p95, most := reads[len(reads)/2], reads[len(reads)*95/100], reads[len(reads)-1]
-	t.Logf("%d links, %d queries: p50 %v, p95 %v, most %v; reads p50 %d, p95 %d, most %d, for words that never occur together %d", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link combines", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
 	if p95 > 50+5*20 || most > 2000 {
-		t.Errorf("a query of 20 reads %d documents at p95, %d at most", p95, most)
+		t.Errorf("a query for 20 links reads p95 %d, max %d documents; want at most 150 and 2000", p95, most)
 	}
 }
 
@@ -411,34 +412,34 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 		unknown[i] = fmt.Sprintf("%q:1", fmt.Sprintf("unknown-%d-%s", i, strings.Repeat("n", 20)))
 	}
 	for name, tt := range map[string]struct{ method, path, body string }{
-		"long addresses":         {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("x", 10_000)+`"}`) + `}`},
-		"addresses to be quoted": {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat(`\u0001`, 1_600)+`"}`) + `}`},
-		"wrong tags":             {"POST", "", `{"urls":` + list(100, `{"url":"x","tags":`+list(1_900, "1,\"\"")+`}`) + `}`},
-		"few items, much wrong":  {"POST", "", `{"urls":` + list(9, `{"url":"https://a.example","tags":`+list(1_000, `""`)+`}`) + `}`},
-		"all items, much wrong":  {"POST", "", `{"urls":` + list(95, `{"url":"https://a.example","tags":`+list(100, `7`)+`}`) + `}`},
-		"wrong everything":       {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("y", 3_000)+`","slug":"-","title":7,"ogTitle":7,"ogImage":7,"ogDescription":7,"expiresAt":"x","tags":`+list(900, "1")+`,"externalId":"","archived":1,`+strings.Join(unknown[:80], ",")+`}`) + `}`},
-		"unknown fields":         {"POST", "", `{"urls":` + list(100, `{"url":"nonsense",`+strings.Join(unknown, ",")+`}`) + `}`},
-		"items of another type":  {"POST", "", `{"urls":` + list(100, `"`+strings.Repeat("z", 10_000)+`"`) + `}`},
-		"too many items":         {"POST", "", `{"urls":` + list(300_000, "{}") + `}`},
-		"another type":           {"POST", "", `{"urls":"` + strings.Repeat("z", 1_000_000) + `"}`},
-		"ids that are long":      {"PATCH", "", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `,"set":{"archived":true}}`},
-		"ids of another type":    {"PATCH", "", `{"ids":` + list(300_000, "7") + `,"set":{"archived":true}}`},
-		"wrong labels to set":    {"PATCH", "", `{"ids":["lnk_1"],"set":{"tags":` + list(300_000, "7") + `,"` + strings.Repeat("n", 100_000) + `":1}}`},
-		"ids to delete":          {"POST", "-delete", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `}`},
+		"long URLs":               {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("x", 10_000)+`"}`) + `}`},
+		"URLs that need escaping": {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat(`\u0001`, 1_600)+`"}`) + `}`},
+		"invalid tags":            {"POST", "", `{"urls":` + list(100, `{"url":"x","tags":`+list(1_900, "1,\"\"")+`}`) + `}`},
+		"few items, many errors":  {"POST", "", `{"urls":` + list(9, `{"url":"https://a.example","tags":`+list(1_000, `""`)+`}`) + `}`},
+		"all items, many errors":  {"POST", "", `{"urls":` + list(95, `{"url":"https://a.example","tags":`+list(100, `7`)+`}`) + `}`},
+		"all fields invalid":      {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("y", 3_000)+`","slug":"-","title":7,"ogTitle":7,"ogImage":7,"ogDescription":7,"expiresAt":"x","tags":`+list(900, "1")+`,"externalId":"","archived":1,`+strings.Join(unknown[:80], ",")+`}`) + `}`},
+		"unknown fields":          {"POST", "", `{"urls":` + list(100, `{"url":"nonsense",`+strings.Join(unknown, ",")+`}`) + `}`},
+		"items of the wrong type": {"POST", "", `{"urls":` + list(100, `"`+strings.Repeat("z", 10_000)+`"`) + `}`},
+		"too many items":          {"POST", "", `{"urls":` + list(300_000, "{}") + `}`},
+		"urls of the wrong type":  {"POST", "", `{"urls":"` + strings.Repeat("z", 1_000_000) + `"}`},
+		"long IDs":                {"PATCH", "", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `,"set":{"archived":true}}`},
+		"IDs of the wrong type":   {"PATCH", "", `{"ids":` + list(300_000, "7") + `,"set":{"archived":true}}`},
+		"invalid fields in set":   {"PATCH", "", `{"ids":["lnk_1"],"set":{"tags":` + list(300_000, "7") + `,"` + strings.Repeat("n", 100_000) + `":1}}`},
+		"long IDs to delete":      {"POST", "-delete", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if len(tt.body) > 1<<20 {
-				t.Fatalf("a body of %d bytes, which is refused for its size", len(tt.body))
+				t.Fatalf("the request body has %d bytes, want at most 1 MiB", len(tt.body))
 			}
 			a := r.api(key, tt.method, "/api/v1/links/bulk"+tt.path, tt.body)
 			if a.status != 207 && a.status != 400 || len(a.text) >= 64<<10 {
-				t.Errorf("%d with %d bytes: %.300s", a.status, len(a.text), a.text)
+				t.Errorf("status %d, body of %d bytes, want 207 or 400 and less than 64 KiB: %.300s", a.status, len(a.text), a.text)
 			}
 			truthful(t, a)
 		})
 	}
-	// Ordinary values are repeated in full.
+	// Values of ordinary length are returned unshortened.
 	var body strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&body, `{"url":"nonsense-%d-%s"},`, i, strings.Repeat("x", 100))
@@ -447,13 +448,13 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	for i, item := range a.json["results"].([]any) {
 		e := item.(map[string]any)["error"].(map[string]any)
 		if want := fmt.Sprintf("nonsense-%d-%s", i, strings.Repeat("x", 100)); e["url"] != want || len(e["details"].([]any)) != 1 {
-			t.Errorf("item %d: %v", i, e)
+			t.Errorf("item %d = %v, want the URL unshortened and one detail", i, e)
 			break
 		}
 	}
 }
 
-// truthful checks that each error's message matches the number of details it lists.
+// truthful checks that each error message agrees with the number of listed details.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)
@@ -471,12 +472,12 @@ func truthful(t *testing.T, a answer) {
 			want = fmt.Sprintf("%d fields are not valid. The first %d are listed.", n+int(more), n)
 		}
 		if e["message"] != want {
-			t.Errorf("error %d lists %d details and leaves out %v, and says %q", i, len(details), more, e["message"])
+			t.Errorf("error %d lists %d details and omits %v: message = %q, want %q", i, len(details), more, e["message"], want)
 		}
 	}
 }
 
-// longURL returns a URL with as many searchable words as a link can have.
+// longURL returns a URL with the maximum number of searchable words.
 func longURL(i int) string {
 	var b strings.Builder
 	b.WriteString("https://example.com")
@@ -489,8 +490,8 @@ func longURL(i int) string {
 	return b.String()
 }
 
-// The links of the largest allowed body can be created, changed, deleted and erased, even if
-// that takes several commits.
+// The links of a body of maximum size can be created, edited, deleted and erased, even if that
+// takes several commits.
 func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -498,19 +499,19 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	key := c.keys.Key(t, "acc_a", identity.Business)
 	links := 100
 	if testing.Short() {
-		links = 30 // under the race detector a full commit exceeds the time limit of a request
+		links = 30 // with the race detector, a full commit exceeds the time limit of a request
 	}
-	// ask retries requests that a busy machine does not finish in time, as a client does.
+	// ask retries requests that time out on a busy machine, as a client does.
 	ask := func(want int, method, path string, body map[string]any, idempotencyKey string) (a answer) {
 		t.Helper()
 		tries := 1
 		for a = r.api(key, method, path, body, "Idempotency-Key", idempotencyKey); a.status == 503 && tries < 10; tries++ {
-			t.Logf("%s %s again: %s", method, path, a.text)
+			t.Logf("retry %s %s after %s", method, path, a.text)
 			a = r.api(key, method, path, body, "Idempotency-Key", idempotencyKey)
 		}
-		partly := a.status == 207 && tries > 1 // some were deleted by an earlier attempt
+		partly := a.status == 207 && tries > 1 // a previous attempt deleted some of the links
 		if results, _ := a.json["results"].([]any); a.status != want && !partly || len(results) != links {
-			t.Fatalf("%s %s: %d %.300s", method, path, a.status, a.text)
+			t.Fatalf("%s %s: %d, want %d with %d results: %.300s", method, path, a.status, want, links, a.text)
 		}
 		return a
 	}
@@ -524,7 +525,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 		for i, result := range a.json["results"].([]any) {
 			data := result.(map[string]any)["data"].(map[string]any)
 			if data["destinationUrl"] != longURL(from+i) {
-				t.Errorf("item %d has the link of another item", i)
+				t.Errorf("item %d: URL = %v, want %s", i, data["destinationUrl"], longURL(from+i))
 			}
 			ids = append(ids, data["id"].(string))
 		}
@@ -533,15 +534,15 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	ids := made(0)
 	ask(200, "PATCH", "/api/v1/links/bulk", map[string]any{"ids": ids, "set": map[string]any{"archived": true, "removeTags": []string{"long"}, "expiresAt": "2001-01-01"}}, "changed")
 	if n := len(r.found(key, "archived=true")); n != links {
-		t.Errorf("%d links are archived", n)
+		t.Errorf("got %d archived links, want %d", n, links)
 	}
 	if n := len(r.found(key, "tag=long&archived=all")); n != 0 {
-		t.Errorf("%d links carry the tag", n)
+		t.Errorf("got %d links with the tag, want 0", n)
 	}
 	ask(200, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": ids}, "deleted")
 	for _, what := range []string{"link.created", "link.updated", "link.deleted"} {
 		if n := len(slices.DeleteFunc(eventstest.Types(t, c.Client(t)), func(told string) bool { return told != what })); n != links {
-			t.Errorf("%d events %s", n, what)
+			t.Errorf("got %d events %s, want %d", n, what, links)
 		}
 	}
 	made(1000)
@@ -554,11 +555,11 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	deleting()
 	c.forward(time.Minute)
 	eventually(t, "erased", func() bool {
-		deleting() // auth repeats this call; each call makes the purge due
+		deleting() // auth repeats this call, and each call makes the purge due
 		done, err := auth.Erased(t.Context(), "acc_a")
 		return done && err == nil
 	})
 	if left, err := c.Client(t).Collection("links").Select().Documents(t.Context()).GetAll(); err != nil || len(left) > 0 {
-		t.Errorf("%d links are left, %v", len(left), err)
+		t.Errorf("got %d links after the erasure, %v; want none", len(left), err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// mapped is an account with domains, and visitors who follow redirects across all of them.
+// mapped is an account with domains. Its visitors follow redirects across all of them.
 type mapped struct {
 	script
 	zone     *zone
@@ -23,7 +23,7 @@ func (m *mapped) claim(hostname string) (id string) {
 	m.r.t.Helper()
 	made := m.r.api(m.key, "POST", "/api/v1/domains", map[string]any{"hostname": hostname})
 	if made.status != 201 {
-		m.r.t.Fatalf("claim %s: %v", hostname, made)
+		m.r.t.Fatalf("claim %s: %v, want 201", hostname, made)
 	}
 	record := made.json["records"].([]any)[0].(map[string]any)
 	m.zone.set(record["name"].(string), record["value"].(string))
@@ -33,7 +33,7 @@ func (m *mapped) claim(hostname string) (id string) {
 func (m *mapped) verify(id string) {
 	m.r.t.Helper()
 	if a := m.r.api(m.key, "POST", "/api/v1/domains/"+id+"/verify", nil); a.str("status") != "verified" {
-		m.r.t.Fatalf("verify: %v", a)
+		m.r.t.Fatalf("verify: %v, want status verified", a)
 	}
 }
 
@@ -49,8 +49,8 @@ func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 	return a
 }
 
-// follow visits an address and follows redirects while they lead to our hosts. It reports a loop
-// after 20 redirects, where browsers give up too.
+// follow visits an address and follows redirects to our hosts. It reports a loop after 20
+// redirects, the limit of browsers.
 func (m *mapped) follow(address string) {
 	m.r.t.Helper()
 	chain := []string{address}
@@ -71,7 +71,7 @@ func (m *mapped) follow(address string) {
 		}
 		chain = append(chain, to)
 	}
-	m.r.t.Errorf("a loop: %s", strings.Join(chain[:6], " → "))
+	m.r.t.Errorf("redirect loop: %s", strings.Join(chain[:6], " → "))
 }
 
 func newMapped(t *testing.T, c *world, edit ...func(*links.Config)) *mapped {
@@ -104,9 +104,9 @@ func TestNoAddressMayLeadBack(t *testing.T) {
 		link("url on the default host", map[string]any{"url": to})
 		link("url on one", map[string]any{"url": to, "domainId": one})
 		link("url on two, with its path forwarded", map[string]any{"url": to, "domainId": two, "forwardPath": true})
-		link("a rule on the default host", map[string]any{"rules": []any{rule("a", to, desktops)}})
-		link("a rule on two", map[string]any{"domainId": two, "rules": []any{rule("a", to, desktops)}})
-		link("an end on two", map[string]any{"domainId": two, "expiredUrl": to})
+		link("rule on the default host", map[string]any{"rules": []any{rule("a", to, desktops)}})
+		link("rule on two", map[string]any{"domainId": two, "rules": []any{rule("a", to, desktops)}})
+		link("expiredUrl on two", map[string]any{"domainId": two, "expiredUrl": to})
 		for _, page := range []string{"homeUrl", "notFoundUrl", "expiredUrl"} {
 			m.tries(page+" of one", "PATCH", "/api/v1/domains/"+one, map[string]any{page: to})
 			m.tries(page+" of pending", "PATCH", "/api/v1/domains/"+pending, map[string]any{page: to})
@@ -116,7 +116,8 @@ func TestNoAddressMayLeadBack(t *testing.T) {
 	golden(t, "back.txt", m.String())
 }
 
-// A destination can turn into one of our hosts later. Visits through it must still end outside.
+// A destination host can later become one of our hosts. Visits must still end at a final
+// destination.
 func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -132,27 +133,27 @@ func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 		m.tries(what, "POST", "/api/v1/links", body)
 	}
 	m.note("# before later.ours.example is claimed")
-	create("default host, a rule", map[string]any{"slug": "rule", "rules": []any{rule("a", later+"/rule", desktops)}})
-	create("default host, an end", map[string]any{"slug": "end", "expiresAt": 1, "expiredUrl": later + "/end"})
-	create("one, a rule", map[string]any{"slug": "rule", "domainId": one, "rules": []any{rule("a", later+"/rule", desktops)}})
-	create("one, an end", map[string]any{"slug": "end", "domainId": one, "expiresAt": 1, "expiredUrl": later + "/nothing"})
-	create("one, a forwarded path", map[string]any{"slug": "path", "domainId": one, "url": later + "/path", "forwardPath": true})
-	m.tries("one, home", "PATCH", "/api/v1/domains/"+one, map[string]any{"homeUrl": later + "/", "notFoundUrl": later + "/nothing"})
+	create("default host, rule", map[string]any{"slug": "rule", "rules": []any{rule("a", later+"/rule", desktops)}})
+	create("default host, expiredUrl", map[string]any{"slug": "end", "expiresAt": 1, "expiredUrl": later + "/end"})
+	create("one, rule", map[string]any{"slug": "rule", "domainId": one, "rules": []any{rule("a", later+"/rule", desktops)}})
+	create("one, expiredUrl", map[string]any{"slug": "end", "domainId": one, "expiresAt": 1, "expiredUrl": later + "/nothing"})
+	create("one, forwarded path", map[string]any{"slug": "path", "domainId": one, "url": later + "/path", "forwardPath": true})
+	m.tries("one, home page", "PATCH", "/api/v1/domains/"+one, map[string]any{"homeUrl": later + "/", "notFoundUrl": later + "/nothing"})
 	m.note("\n# claimed")
 	id := m.claim("later.ours.example")
-	m.tries("its home back to one", "PATCH", "/api/v1/domains/"+id, map[string]any{"homeUrl": "https://one.ours.example/"})
+	m.tries("home page of later points to one", "PATCH", "/api/v1/domains/"+id, map[string]any{"homeUrl": "https://one.ours.example/"})
 	m.verify(id)
 	m.note("\n# verified")
-	m.tries("its pages back to one", "PATCH", "/api/v1/domains/"+id, map[string]any{"homeUrl": "https://one.ours.example/", "notFoundUrl": "http://one.ours.example/x"})
+	m.tries("pages of later point to one", "PATCH", "/api/v1/domains/"+id, map[string]any{"homeUrl": "https://one.ours.example/", "notFoundUrl": "http://one.ours.example/x"})
 	for _, back := range []string{shortBase + "/rule", "https://one.ours.example/rule", later + "/path"} {
-		create("a link back, "+back, map[string]any{"slug": "rule", "domainId": id, "url": back})
-		create("a rule back, "+back, map[string]any{"slug": "rule", "domainId": id, "rules": []any{rule("a", back, desktops)}})
-		create("a path back, "+back, map[string]any{"slug": "path", "domainId": id, "url": back, "forwardPath": true})
+		create("link back to "+back, map[string]any{"slug": "rule", "domainId": id, "url": back})
+		create("rule back to "+back, map[string]any{"slug": "rule", "domainId": id, "rules": []any{rule("a", back, desktops)}})
+		create("forwarded path back to "+back, map[string]any{"slug": "path", "domainId": id, "url": back, "forwardPath": true})
 	}
-	create("a link out", map[string]any{"slug": "rule", "domainId": id, "url": "https://example.com/rule"})
-	create("a path out", map[string]any{"slug": "path", "domainId": id, "url": "https://example.com/path", "forwardPath": true})
+	create("link to another site", map[string]any{"slug": "rule", "domainId": id, "url": "https://example.com/rule"})
+	create("forwarded path to another site", map[string]any{"slug": "path", "domainId": id, "url": "https://example.com/path", "forwardPath": true})
 	found := m.r.api(m.key, "GET", "/api/v1/links?slug=rule&domainId="+id, nil).json["data"].([]any)[0].(map[string]any)["_id"].(string)
-	m.tries("a PATCH back", "PATCH", "/api/v1/links/"+found, map[string]any{"url": "https://one.ours.example/rule"})
+	m.tries("PATCH back to one", "PATCH", "/api/v1/links/"+found, map[string]any{"url": "https://one.ours.example/rule"})
 	m.note("\n# visits")
 	for _, host := range []string{shortBase, "https://one.ours.example", later} {
 		for _, path := range []string{"/", "/rule", "/end", "/path/a/b?c=d", "/nothing"} {
@@ -162,7 +163,7 @@ func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 	golden(t, "later.txt", m.String())
 }
 
-// Addresses that are blocked later and links that are taken down are dead ends.
+// Visits of blocked destinations and of links that are taken down are not redirected.
 func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -207,17 +208,17 @@ func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	}
 	block("bad.example")
 	for _, r := range m.replicas {
-		eventually(t, "the list of blocked hosts was read", func() bool { return r.visit("/plain").status == 410 })
+		eventually(t, "the list of blocked hosts is loaded", func() bool { return r.visit("/plain").status == 410 })
 	}
 	m.note("\n# after")
 	all()
 	if _, after, _ := strings.Cut(m.String(), "# after"); strings.Contains(after, "→ "+bad) {
-		t.Error("a visit was redirected to a blocked host")
+		t.Error("a visit was redirected to the blocked host")
 	}
 	golden(t, "blocked.txt", m.String())
 }
 
-// The operator renames the short host to a host that old links already lead to.
+// The operator changes the short host to a host that existing links already point to.
 func TestAnotherShortHostMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-var update = flag.Bool("update", false, "rewrite the files in testdata from the service's answers")
+var update = flag.Bool("update", false, "update the files in testdata")
 
-// golden compares text with a file in testdata.
+// golden compares a text with a file in testdata.
 func golden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -35,12 +35,12 @@ func golden(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s differs (-want +got); if that is intended, run the test with -update:\n%s", file, diff)
+		t.Errorf("%s differs (-want +got). If the change is intended, run the test with -update.\n%s", file, diff)
 	}
 }
 
-// blocking returns the config of a service with a list of blocked hosts, and a function that
-// replaces the list.
+// blocking returns a setting of the service that enables a list of blocked hosts, and a function
+// that replaces the list.
 func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...string)) {
 	t.Helper()
 	list := filepath.Join(t.TempDir(), "blocked")
@@ -54,13 +54,13 @@ func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...strin
 	return func(cfg *links.Config) { cfg.BlockedDestinations = list }, block
 }
 
-// state is a state that a link can be in.
+// state is a possible state of a link.
 type state struct {
 	name string
-	set  map[string]any // the fields that put a link into this state, if it takes any
+	set  map[string]any // fields that put a link into this state, if any
 }
 
-// inOrder lists the states by precedence: each one wins over all later ones.
+// inOrder lists the states by precedence, highest first.
 func inOrder(now time.Time) []state {
 	desktops := []any{rule("desktops", "https://rule.example/", map[string]any{"device": []any{"desktop"}})}
 	return []state{
@@ -82,13 +82,14 @@ func inOrder(now time.Time) []state {
 type stated struct {
 	names     []string
 	slug, id  string
-	refused   string // why a link cannot be in both states at once
+	refused   string // why a link cannot be in both states
 	pathAfter string
 }
 
 func (s *stated) has(name string) bool { return slices.Contains(s.names, name) }
 
-// intoStates creates a link in the given states, except for those that only the operator can set.
+// intoStates creates a link in the given states. The caller sets the states that only an operator
+// can set.
 func (r *replica) intoStates(key string, states ...state) *stated {
 	r.t.Helper()
 	s, patch := &stated{}, map[string]any{}
@@ -100,12 +101,12 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	if s.has("unknown path") {
 		s.pathAfter = "/deeper"
 	}
-	if s.has("rule") && s.has("blocked") { // block the rule's destination instead of the link's
+	if s.has("rule") && s.has("blocked") { // the blocked destination belongs to the rule, not to the link
 		patch["rules"] = []any{rule("desktops", "https://blocked.example/", map[string]any{"device": []any{"desktop"}})}
 	}
 	s.id = r.create(key, map[string]any{"url": "https://example.com/", "slug": s.slug, "maxClicks": patch["maxClicks"]}).str("id")
 	if s.has("exhausted") && r.visits("/"+s.slug, 1) != 1 {
-		r.t.Fatal("the visit that uses up the limit was not redirected")
+		r.t.Fatal("the visit that uses up the click limit was not redirected")
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+s.id, patch); a.status != 200 {
 		s.refused = a.json["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["message"].(string)
@@ -113,18 +114,19 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	return s
 }
 
-// shows reports whether the later of two states can change an answer even though the earlier one
-// decides.
+// shows reports whether the second of two states can change an answer even though the first takes
+// precedence.
 func (s *stated) shows(answer int) bool {
 	over := s.names[0] == "ended" || s.names[0] == "exhausted"
-	return answer >= 2 && s.has("password") || // a right password lets the visitor pass, so the next state decides
-		over && s.has("page for the end") || // visitors of a link that has ended get its page
-		s.names[0] == "rule" && s.has("blocked") // the rule's destination is the blocked one
+	return answer >= 2 && s.has("password") || // after the correct password, the next state decides
+		over && s.has("page for the end") || // visitors of an expired link are redirected to this page
+		s.names[0] == "rule" && s.has("blocked") // the blocked destination belongs to the rule
 }
 
 var heading = regexp.MustCompile(`<h1>([^<]*)</h1>`)
 
-// told summarizes a visitor's answer: the status, and the destination or the page's heading.
+// told summarizes the response to a visitor: the status, and the destination or the heading of the
+// page.
 func told(a answer) string {
 	what := a.header.Get("Location")
 	if m := heading.FindStringSubmatch(a.text); what == "" && m != nil {
@@ -133,8 +135,8 @@ func told(a answer) string {
 	return strings.TrimSpace(fmt.Sprint(a.status, " ", what))
 }
 
-// answersOf returns the answers about a link to a visit, on the preview page, to the password,
-// and from explain.
+// answersOf returns the responses to a visit, to a request of the preview page, to the password and
+// to explain.
 func (r *replica) answersOf(key string, s *stated) []string {
 	r.t.Helper()
 	at := "/" + s.slug
@@ -144,14 +146,14 @@ func (r *replica) answersOf(key string, s *stated) []string {
 		"password " + told(r.give(at+s.pathAfter, "secret")),
 	}
 	e := r.api(key, "GET", "/api/v1/links/"+s.id+"/explain?device=desktop&path="+s.pathAfter, nil)
-	if s.has("suspended") { // the API refuses the keys of a suspended account
+	if s.has("suspended") { // the API rejects the keys of a suspended account
 		return out
 	}
 	return append(out, strings.TrimSpace(fmt.Sprint("explain  ", e.json["status"], " ", e.str("location")))+": "+e.str("why"))
 }
 
-// When a link is in two states at once, the earlier one decides what visitors, the preview page
-// and explain get. This test checks it over HTTP.
+// If a link is in two states, the state with the higher precedence decides the response to a visit,
+// the preview page and explain. This test checks that over HTTP.
 func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -183,7 +185,7 @@ func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	block("blocked.example")
-	eventually(t, "the list of blocked hosts was read", func() bool { return r.visit("/blocked").status == 410 })
+	eventually(t, "the list of blocked hosts is loaded", func() bool { return r.visit("/blocked").status == 410 })
 
 	var table strings.Builder
 	alone := map[string][]string{}
@@ -201,7 +203,7 @@ func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 		earlier := alone[s.names[0]]
 		for i, line := range got {
 			if !s.shows(i) && line != earlier[i] {
-				t.Errorf("%s: %q, want %q, the answer of the earlier state alone", strings.Join(s.names, " and "), line, earlier[i])
+				t.Errorf("%s: %q, want %q as in the first state alone", strings.Join(s.names, " and "), line, earlier[i])
 			}
 		}
 	}

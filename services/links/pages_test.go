@@ -30,21 +30,21 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 	}
 	setDefault := func(id string) {
 		c.keys.Change("acc_a", func(r *apikey.Record) { r.DefaultDomainID, r.Version = id, r.Version+1 })
-		c.forward(6 * time.Second) // replicas reload a key after five
+		c.forward(6 * time.Second) // replicas reload a key after five seconds
 	}
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"})
 	setDefault(id)
 	on := func(what string, a answer, host string) {
 		t.Helper()
 		if short := a.str("shortUrl"); !strings.HasPrefix(short, host) {
-			t.Errorf("%s: %s, want %s", what, short, host)
+			t.Errorf("%s: short URL = %s, want host %s", what, short, host)
 		}
 	}
-	on("no domain", r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"}), "http://go.example.com/one")
+	on("without a domain", r.create(key, map[string]any{"url": "https://example.com/", "slug": "one"}), "http://go.example.com/one")
 	on("null", r.create(key, map[string]any{"url": "https://example.com/", "slug": "two", "domainId": nil}), shortBase+"/two")
 	on("default", r.create(key, map[string]any{"url": "https://example.com/", "domainId": "default"}), shortBase)
-	want(t, "an empty id", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": ""}), 404, "DOMAIN_NOT_FOUND")
-	on("its id", r.create(key, map[string]any{"url": "https://example.com/", "domainId": id}), "http://go.example.com/")
+	want(t, "empty domain ID", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": ""}), 404, "DOMAIN_NOT_FOUND")
+	on("with the domain's ID", r.create(key, map[string]any{"url": "https://example.com/", "domainId": id}), "http://go.example.com/")
 	bulk := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
 		map[string]any{"url": "https://example.com/"}, map[string]any{"url": "https://example.com/", "domainId": nil},
 	}})
@@ -54,10 +54,10 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 		hosts = append(hosts, short[:strings.LastIndex(short, "/")])
 	}
 	if got := strings.Join(hosts, " "); got != "http://go.example.com "+shortBase {
-		t.Errorf("bulk: %s", got)
+		t.Errorf("hosts of the bulk links = %s, want http://go.example.com %s", got, shortBase)
 	}
-	// A link to the default domain would lead back to its own host.
-	want(t, "a loop", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://go.example.com/x"}), 400, "VALIDATION_ERROR")
+	// A link to the default domain would redirect to its own host.
+	want(t, "link that loops", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://go.example.com/x"}), 400, "VALIDATION_ERROR")
 	for query, free := range map[string]bool{"?slug=two": true, "?slug=two&domainId=default": false, "?slug=one&domainId=" + id: false, "?slug=one": false} {
 		if got := r.api(key, "GET", "/api/v1/links/available"+query, nil); got.json["available"] != free {
 			t.Errorf("available%s: %v, want %v", query, got, free)
@@ -73,14 +73,14 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 		}
 		for _, got := range refused {
 			if want(t, says, got, 409, "DOMAIN_NOT_VERIFIED"); !strings.Contains(fmt.Sprint(got.json), says) {
-				t.Errorf("%v does not say that the %s", got.json, says)
+				t.Errorf("error = %v, want a message with %q", got.json, says)
 			}
 		}
 		on("null", r.create(key, map[string]any{"url": "https://example.com/", "domainId": nil}), shortBase)
 	}
 	setDefault("dom_gone")
-	want(t, "a domain that is gone", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": "dom_gone"}), 404, "DOMAIN_NOT_FOUND")
-	want(t, "delete what is no default", r.api(key, "DELETE", "/api/v1/domains/"+pending, nil), 204, "")
+	want(t, "deleted domain", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "domainId": "dom_gone"}), 404, "DOMAIN_NOT_FOUND")
+	want(t, "delete a domain that is not the default", r.api(key, "DELETE", "/api/v1/domains/"+pending, nil), 204, "")
 }
 
 func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
@@ -95,20 +95,20 @@ func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	one := change("https://example.com/1", first)
 	if tag := one.header.Get("ETag"); one.status != 200 || tag == first || tag != r.api(key, "GET", path, nil).header.Get("ETag") {
-		t.Fatalf("%v, ETag %s after %s", one, tag, first)
+		t.Fatalf("edit: %v, ETag %s; want 200, a new ETag that GET returns too (the first was %s)", one, tag, first)
 	}
 	// A check is not an edit, so the ETag stays the same.
 	if got := r.api(key, "POST", path+"/verify", nil).header.Get("ETag"); got != one.header.Get("ETag") {
-		t.Errorf("the check changed the ETag to %s", got)
+		t.Errorf("ETag after the check = %s, want %s", got, one.header.Get("ETag"))
 	}
-	want(t, "a stale change", change("https://example.com/2", first), 412, "PRECONDITION_FAILED")
-	want(t, "a stale delete", r.api(key, "DELETE", path, nil, "If-Match", first), 412, "PRECONDITION_FAILED")
-	want(t, "a stranger's change", r.api(stranger, "PATCH", path, `{}`, "If-Match", first), 404, "DOMAIN_NOT_FOUND")
-	want(t, "any version", change("https://example.com/1", "*"), 200, "")
+	want(t, "edit with a stale ETag", change("https://example.com/2", first), 412, "PRECONDITION_FAILED")
+	want(t, "delete with a stale ETag", r.api(key, "DELETE", path, nil, "If-Match", first), 412, "PRECONDITION_FAILED")
+	want(t, "edit by another account", r.api(stranger, "PATCH", path, `{}`, "If-Match", first), 404, "DOMAIN_NOT_FOUND")
+	want(t, "edit with If-Match: *", change("https://example.com/1", "*"), 200, "")
 	if got := r.api(key, "GET", path, nil).str("homeUrl"); got != "https://example.com/1" {
-		t.Errorf("stored %s", got)
+		t.Errorf("homeUrl = %s, want https://example.com/1", got)
 	}
-	want(t, "the delete", r.api(key, "DELETE", path, nil, "If-Match", one.header.Get("ETag")), 204, "")
+	want(t, "delete", r.api(key, "DELETE", path, nil, "If-Match", one.header.Get("ETag")), 204, "")
 }
 
 func TestADomainHasPages(t *testing.T) {
@@ -121,27 +121,28 @@ func TestADomainHasPages(t *testing.T) {
 	made := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
 	path := "/api/v1/domains/" + made.str("id")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": "https://example.com/home", "id": "x"}); got.status != 200 || got.str("homeUrl") != "https://example.com/home" || got.json["notFoundUrl"] != nil || got.json["ignoredFields"] == nil {
-		t.Fatalf("pages of a pending domain: %v", got)
+		t.Fatalf("set the home page of a pending domain: %v; want 200, homeUrl and ignoredFields", got)
 	}
 	on := func(r *replica, path string) answer { t.Helper(); return r.visit(path, "Host", "go.example.com") }
 	leads := func(what string, got answer, to string) {
 		t.Helper()
 		if got.status != 302 || got.header.Get("Location") != to || !strings.Contains(got.header.Get("Cache-Control"), "no-store") {
-			t.Errorf("%s: %d to %q, want %q", what, got.status, got.header.Get("Location"), to)
+			t.Errorf("%s: status %d, location %q, Cache-Control %q; want 302, %q, no-store",
+				what, got.status, got.header.Get("Location"), got.header.Get("Cache-Control"), to)
 		}
 	}
-	want(t, "the home of a pending domain", on(a, "/"), 404, "")
+	want(t, "home page of a pending domain", on(a, "/"), 404, "")
 	record := made.json["records"].([]any)[0].(map[string]any)
 	z.set(record["name"].(string), record["value"].(string))
 	if got := a.api(key, "POST", path+"/verify", nil); got.str("status") != "verified" || got.str("homeUrl") != "https://example.com/home" {
-		t.Fatalf("verify: %v", got)
+		t.Fatalf("verify: %v, want a verified domain that keeps its homeUrl", got)
 	}
-	leads("the home", on(b, "/"), "https://example.com/home")
-	leads("the home with a query", on(b, "/?a=b"), "https://example.com/home")
-	leads("the home, for JSON", b.visit("/", "Host", "go.example.com", "Accept", "application/json"), "https://example.com/home")
-	want(t, "an unknown address without a page", on(b, "/nothing"), 404, "")
+	leads("home page", on(b, "/"), "https://example.com/home")
+	leads("home page with a query", on(b, "/?a=b"), "https://example.com/home")
+	leads("home page requested as JSON", b.visit("/", "Host", "go.example.com", "Accept", "application/json"), "https://example.com/home")
+	want(t, "unknown address, no page set", on(b, "/nothing"), 404, "")
 	made = a.create(key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/"), "expiresAt": 1e12})
-	want(t, "an ended link without a page", on(b, "/x"), 410, "")
+	want(t, "expired link, no page set", on(b, "/x"), 410, "")
 
 	// When a change returns, the other replica already serves it.
 	for _, to := range []string{"https://example.com/1", "https://example.com/2"} {
@@ -149,34 +150,34 @@ func TestADomainHasPages(t *testing.T) {
 		if got := a.api(key, "PATCH", path, body); got.status != 200 {
 			t.Fatal(got)
 		}
-		leads("an unknown address", on(b, "/nothing"), to)
-		leads("a deeper unknown address", on(b, "/nothing/at/all"), to)
+		leads("unknown address", on(b, "/nothing"), to)
+		leads("unknown address with several segments", on(b, "/nothing/at/all"), to)
 		for _, odd := range []string{"/a%20b", "/%C3%BCber", "//x", "/" + strings.Repeat("x", 500), "/-"} {
-			leads("an address that no link can have", on(b, odd), to)
+			leads("address that no link can have", on(b, odd), to)
 		}
-		leads("an ended link", on(b, "/x"), to+"/ended")
-		leads("the home", on(b, "/"), to+"/home")
+		leads("expired link", on(b, "/x"), to+"/ended")
+		leads("home page", on(b, "/"), to+"/home")
 	}
 	if got := a.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.str("location") != "https://example.com/2/ended" || got.json["status"] != 302.0 {
-		t.Errorf("explain of an ended link: %v", got)
+		t.Errorf("explain of an expired link: %v, want 302 to https://example.com/2/ended", got)
 	}
 	if got := on(b, "/robots.txt"); got.status != 200 {
-		t.Errorf("robots.txt: %v", got)
+		t.Errorf("robots.txt: %v, want 200", got)
 	}
 	if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"expiredUrl": "https://example.com/own"}); got.status != 200 {
 		t.Fatal(got)
 	}
-	leads("an ended link with a page of its own", on(b, "/x"), "https://example.com/own")
+	leads("expired link with its own page", on(b, "/x"), "https://example.com/own")
 
-	want(t, "another account's domain", a.api(stranger, "PATCH", path, map[string]any{"homeUrl": "https://e.example/"}), 404, "DOMAIN_NOT_FOUND")
-	for name, to := range map[string]any{"our host": shortBase + "/", "its own host": "https://go.example.com/x", "no address": "x", "a number": 5} {
-		want(t, "a page on "+name, a.api(key, "PATCH", path, map[string]any{"homeUrl": to}), 400, "VALIDATION_ERROR")
+	want(t, "edit by another account", a.api(stranger, "PATCH", path, map[string]any{"homeUrl": "https://e.example/"}), 404, "DOMAIN_NOT_FOUND")
+	for name, to := range map[string]any{"the default host": shortBase + "/", "its own host": "https://go.example.com/x", "an invalid URL": "x", "a number": 5} {
+		want(t, "home page set to "+name, a.api(key, "PATCH", path, map[string]any{"homeUrl": to}), 400, "VALIDATION_ERROR")
 	}
-	leads("the home after refused changes", on(a, "/"), "https://example.com/2/home")
+	leads("home page after rejected edits", on(a, "/"), "https://example.com/2/home")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil, "notFoundUrl": nil, "expiredUrl": nil}); got.json["homeUrl"] != nil {
-		t.Errorf("cleared: %v", got)
+		t.Errorf("clear the pages: homeUrl = %v, want null", got.json["homeUrl"])
 	}
-	want(t, "the home without a page", on(b, "/"), 404, "")
+	want(t, "home page, no page set", on(b, "/"), 404, "")
 }
 
 func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
@@ -217,7 +218,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		on(r, "/a%20b")
 		on(r, "/over")
 		for _, path := range []string{"/live", "/later", "/favicon.ico", "/nothing+", "/over+"} {
-			on(r, path) // not counted
+			on(r, path) // must not be counted
 		}
 		for _, path := range []string{"/", "/nothing", "/over"} {
 			on(r, path, "User-Agent", "Googlebot/2.1")
@@ -241,24 +242,24 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 	eventually(t, "all visits are counted", func() bool { return is(stats(""), 6, 9, 4) })
 	today := c.now().UTC().Format(time.DateOnly)
 	if got := stats("?from=" + today + "&to=" + today); !is(got, 6, 9, 4) || len(got.json["days"].([]any)) != 1 {
-		t.Errorf("of today: %v", got)
+		t.Errorf("stats of today: %v, want one day with 6 home, 9 notFound, 4 ended", got)
 	}
 	if got := stats("?from=2026-01-01&to=2026-01-31"); !is(got, 0, 0, 0) || len(got.json["days"].([]any)) != 31 {
-		t.Errorf("of another month: %v", got)
+		t.Errorf("stats of another month: %v, want 31 days without visits", got)
 	}
 	for _, query := range []string{"?from=x", "?from=2026-02-01&to=2026-01-01", "?from=2020-01-01&to=2026-01-01", "?day=1"} {
 		want(t, query, stats(query), 400, "VALIDATION_ERROR")
 	}
-	want(t, "another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
-	// An edit of the domain does not overwrite its counts, nor the reverse.
+	want(t, "stats of another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
+	// An edit of the domain must not overwrite its counts, and a count must not overwrite an edit.
 	on(b, "/")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
 		t.Fatal(got)
 	}
-	eventually(t, "one more is counted", func() bool { return is(stats(""), 7, 9, 4) })
+	eventually(t, "the visit after the edit is counted", func() bool { return is(stats(""), 7, 9, 4) })
 	var export strings.Builder
 	if err := a.holder().Export(t.Context(), "acc_a", &export); err != nil || !strings.Contains(export.String(), `{"type":"domainStats","data":{"domainId":"`+id+`","date":"`+today+`","home":7,"notFound":9,"ended":4}}`) {
-		t.Errorf("the export: %v\n%s", err, export.String())
+		t.Errorf("export: %v, want the domain's counts in:\n%s", err, export.String())
 	}
 
 	// Deleting a domain deletes its counts.
@@ -268,7 +269,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 	want(t, "delete", a.api(key, "DELETE", path, nil), 204, "")
 	want(t, "stats of a deleted domain", stats(""), 404, "DOMAIN_NOT_FOUND")
 	if again := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); again.str("id") != id || !is(stats(""), 0, 0, 0) {
-		t.Errorf("claimed again: %v %v", again, stats(""))
+		t.Errorf("claimed again: %v, stats %v; want ID %s and no visits", again, stats(""), id)
 	}
 }
 
@@ -303,13 +304,13 @@ func TestADomainCountsNoVisitThatIsRefused(t *testing.T) {
 		}
 	}
 	if missed == 0 || refused == 0 {
-		t.Fatalf("%d misses, %d refused", missed, refused)
+		t.Fatalf("%d misses, %d refused visits; want some of each", missed, refused)
 	}
 	on("/") // counted after all the others
 	var got answer
 	eventually(t, "the last visit is counted", func() bool { got = r.api(key, "GET", path+"/stats", nil); return got.json["home"] == 1.0 })
 	if got.json["notFound"] != float64(missed) {
-		t.Errorf("%d misses and %d refused visits, but %v were counted", missed, refused, got.json["notFound"])
+		t.Errorf("counted %v misses, want %d; another %d visits were refused", got.json["notFound"], missed, refused)
 	}
 }
 
@@ -328,11 +329,11 @@ func TestADomainIsDeletedWithItsCountsOrNotAtAll(t *testing.T) {
 		got := r.api(key, "DELETE", path, nil)
 		remove()
 		if deleted = got.status == 204; !deleted && home() != 5.0 {
-			t.Fatalf("the delete failed at query %d with status %d, and the domain shows %v of its 5 visits", nth, got.status, home())
+			t.Fatalf("after a delete that failed at query %d with status %d: %v visits, want 5", nth, got.status, home())
 		}
 	}
 	if again := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); !deleted || again.status != 201 || home() != 0.0 {
-		t.Errorf("deleted: %v; claimed again: %v, with %v visits", deleted, again, home())
+		t.Errorf("deleted = %v, want true; claimed again: %v with %v visits, want 201 with 0", deleted, again, home())
 	}
 }
 
@@ -347,20 +348,20 @@ func TestTheDefaultHostHasPages(t *testing.T) {
 	c.forward(time.Hour)
 	for path, to := range map[string]string{"/a%20b": "https://example.com/nothing", "/": "https://example.com/home", "/nothing": "https://example.com/nothing", "/ended": "https://example.com/ended"} {
 		if got := r.visit(path); got.status != 302 || got.header.Get("Location") != to {
-			t.Errorf("%s: %d to %q, want %q", path, got.status, got.header.Get("Location"), to)
+			t.Errorf("%s: status %d, location %q; want 302, %q", path, got.status, got.header.Get("Location"), to)
 		}
 	}
 	if got := r.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.str("location") != "https://example.com/ended" {
-		t.Errorf("explain: %v", got)
+		t.Errorf("explain: %v, want location https://example.com/ended", got)
 	}
 	cfg := c.config(t)
 	cfg.ShortHomeURL = shortBase + "/x"
 	if _, err := links.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_SHORT_HOME_URL") {
-		t.Errorf("a home on the short host itself: %v", err)
+		t.Errorf("New with a home URL on the short host: %v, want an error about LINKREEL_SHORT_HOME_URL", err)
 	}
 }
 
-// A visit to the home page of an unknown host reads the store, so it counts as a miss.
+// A visit to the home page of an unknown host reads the store and therefore counts as a miss.
 func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t).replica(t)
@@ -369,5 +370,5 @@ func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 			return
 		}
 	}
-	t.Error("none of 2000 visits to home pages of unknown hosts was refused")
+	t.Error("2000 visits to home pages of unknown hosts: none was refused")
 }

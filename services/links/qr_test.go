@@ -26,7 +26,7 @@ func TestAQRCodeLeadsToTheShortAddress(t *testing.T) {
 	for _, query := range []string{"?format=png", "?format=png&size=2048&margin=0&level=L", "?format=png&size=301&level=H", "", "?size=64&margin=16&level=Q"} {
 		a := r.api(key, "GET", path+query, nil)
 		if a.status != 200 || a.header.Get("ETag") == "" || !strings.Contains(a.header.Get("Cache-Control"), "max-age") {
-			t.Fatalf("%s: %d %v", query, a.status, a.header)
+			t.Fatalf("%s: %d %v, want 200 with ETag and max-age", query, a.status, a.header)
 		}
 		var picture image.Image
 		if strings.Contains(query, "png") {
@@ -38,10 +38,10 @@ func TestAQRCodeLeadsToTheShortAddress(t *testing.T) {
 			picture = drawn(t, a.text)
 		}
 		if got := scan(t, query, picture); got != made.str("shortUrl") {
-			t.Errorf("%s leads to %q, want %q", query, got, made.str("shortUrl"))
+			t.Errorf("%s: scanned text = %q, want %q", query, got, made.str("shortUrl"))
 		}
 		if again := r.api(key, "GET", path+query, nil, "If-None-Match", a.header.Get("ETag")); again.status != 304 || again.text != "" {
-			t.Errorf("%s asked again: %v", query, again)
+			t.Errorf("%s with If-None-Match: %v, want 304", query, again)
 		}
 	}
 }
@@ -54,21 +54,22 @@ func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 	made := r.create(key, map[string]any{"url": "https://example.com", "slug": strings.Repeat("x", 100)})
 	path := "/api/v1/links/" + made.str("id") + "/qr"
 	bad := r.api(key, "GET", path+"?format=gif&size=9999999999&margin=-1&level=m", nil)
-	want(t, "four wrong queries", bad, 400, "VALIDATION_ERROR")
+	want(t, "four invalid parameters", bad, 400, "VALIDATION_ERROR")
 	if fields := bad.fields(); len(fields) != 4 || fields["size"] != "out_of_range" || fields["format"] != "invalid_value" {
-		t.Errorf("details: %v", fields)
+		t.Errorf("details = %v, want four, with size out_of_range and format invalid_value", fields)
 	}
-	want(t, "a code that does not fit its picture", r.api(key, "GET", path+"?format=png&size=64&level=H&margin=16", nil), 400, "VALIDATION_ERROR")
-	want(t, "another account", r.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
-	want(t, "a missing link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
+	want(t, "code larger than the image", r.api(key, "GET", path+"?format=png&size=64&level=H&margin=16", nil), 400, "VALIDATION_ERROR")
+	want(t, "link of another account", r.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
+	want(t, "unknown link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
 }
 
-// drawn paints our SVG. Its path consists of horizontal runs, each one unit high.
+// drawn renders an SVG of the service. Its path consists of horizontal lines that are one unit
+// high.
 func drawn(t *testing.T, svg string) image.Image {
 	t.Helper()
 	side := regexp.MustCompile(`viewBox="0 0 (\d+) `).FindStringSubmatch(svg)
 	if side == nil {
-		t.Fatalf("no view box: %s", svg)
+		t.Fatalf("the SVG has no viewBox: %s", svg)
 	}
 	const scale = 4
 	n, _ := strconv.Atoi(side[1])
@@ -91,8 +92,8 @@ func drawn(t *testing.T, svg string) image.Image {
 
 func scan(t *testing.T, what string, picture image.Image) string {
 	t.Helper()
-	// The scanner needs a quiet zone. With a margin of 0 the user has to add one, as this test
-	// does.
+	// The scanner needs a quiet zone. With a margin of 0 the user must add one, and so does this
+	// test.
 	var framed bytes.Buffer
 	frame := image.NewGray(picture.Bounds().Inset(-40))
 	for i := range frame.Pix {

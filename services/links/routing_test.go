@@ -18,7 +18,7 @@ const (
 	windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
 )
 
-// decider returns a replica that trusts its proxy to report visitors' addresses and countries.
+// decider returns a replica that trusts its proxy for the address and country of visitors.
 func (c *world) decider(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) {
 		cfg.CountryHeader, cfg.TrustedProxies = "CF-IPCountry", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
@@ -55,18 +55,18 @@ func TestALinkDecides(t *testing.T) {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	if shown.json["redirectType"] != 301.0 || shown.json["forwardQuery"] != true || shown.json["expiredUrl"] != "https://example.com/ended" {
-		t.Errorf("the record shows %v", shown.json)
+		t.Errorf("link = %v, want redirectType 301, forwardQuery and expiredUrl", shown.json)
 	}
 	again := map[string]any{"slug": "again", "url": shown.str("destinationUrl")}
 	for _, field := range []string{"redirectType", "forwardQuery", "forwardPath", "expiredUrl", "startsAt", "expiresAt", "rules"} {
 		again[field] = shown.json[field]
 	}
 	if diff := cmp.Diff(shown.json["rules"], a.api(key, "GET", "/api/v1/links/"+a.create(key, again).str("id"), nil).json["rules"]); diff != "" {
-		t.Errorf("what GET shows cannot be created again:\n%s", diff)
+		t.Errorf("rules created from a GET response (-want +got):\n%s", diff)
 	}
 	list := a.api(key, "GET", "/api/v1/links?slug=d", nil).json["data"].([]any)[0].(map[string]any)
 	if _, rules := list["rules"]; rules || list["forwardPath"] != true || list["redirectType"] != 301.0 || list["status"] != "active" {
-		t.Errorf("the list shows %v", list)
+		t.Errorf("list item = %v, want forwardPath, redirectType 301, active, and no rules", list)
 	}
 	for name, v := range map[string]struct {
 		at, agent, to string
@@ -74,47 +74,48 @@ func TestALinkDecides(t *testing.T) {
 		explain       url.Values
 		status        int
 	}{
-		"the destination":    {"/d?x=1", windows, "https://example.com/base?own=1&x=1", nil, url.Values{"query": {"x=1"}, "device": {"desktop"}}, 301},
-		"a path":             {"/d/a/b?own=2", windows, "https://example.com/base/a/b?own=1", nil, url.Values{"query": {"own=2"}, "path": {"/a/b"}}, 301},
-		"a phone":            {"/d", iphone, "https://example.com/apple", []string{"CF-IPCountry", "DE"}, url.Values{"country": {"DE"}, "device": {"phone"}, "system": {"ios"}}, 301},
-		"no country":         {"/d", iphone, "https://example.com/base?own=1", nil, url.Values{"device": {"phone"}, "system": {"ios"}}, 301},
-		"a campaign":         {"/d?c=1", windows, "https://example.com/campaign?c=1", []string{"Accept-Language", "en-US,de;q=0.5"}, url.Values{"query": {"c=1"}, "language": {"en-US,de;q=0.5"}}, 301},
-		"a path that climbs": {"/d/%2e%2e", windows, "", nil, url.Values{"path": {"/%2e%2e"}}, 404},
+		"plain visit":             {"/d?x=1", windows, "https://example.com/base?own=1&x=1", nil, url.Values{"query": {"x=1"}, "device": {"desktop"}}, 301},
+		"forwarded path":          {"/d/a/b?own=2", windows, "https://example.com/base/a/b?own=1", nil, url.Values{"query": {"own=2"}, "path": {"/a/b"}}, 301},
+		"phone in Germany":        {"/d", iphone, "https://example.com/apple", []string{"CF-IPCountry", "DE"}, url.Values{"country": {"DE"}, "device": {"phone"}, "system": {"ios"}}, 301},
+		"phone without a country": {"/d", iphone, "https://example.com/base?own=1", nil, url.Values{"device": {"phone"}, "system": {"ios"}}, 301},
+		"campaign":                {"/d?c=1", windows, "https://example.com/campaign?c=1", []string{"Accept-Language", "en-US,de;q=0.5"}, url.Values{"query": {"c=1"}, "language": {"en-US,de;q=0.5"}}, 301},
+		"path with a traversal":   {"/d/%2e%2e", windows, "", nil, url.Values{"path": {"/%2e%2e"}}, 404},
 	} {
 		got := b.visit(v.at, append([]string{"User-Agent", v.agent}, v.header...)...)
 		if got.status != v.status || got.header.Get("Location") != v.to {
-			t.Errorf("%s: %d to %q, want %q", name, got.status, got.header.Get("Location")+got.text, v.to)
+			t.Errorf("%s: status %d, location or body %q; want %d, %q", name, got.status, got.header.Get("Location")+got.text, v.status, v.to)
 		}
 		if v.status == 301 && got.header.Get("Cache-Control") != "private, max-age=60" {
-			t.Errorf("%s: Cache-Control %q", name, got.header.Get("Cache-Control"))
+			t.Errorf("%s: Cache-Control = %q, want private, max-age=60", name, got.header.Get("Cache-Control"))
 		}
 		told := a.api(key, "GET", path+"/explain?"+v.explain.Encode(), nil)
 		if told.json["status"] != float64(v.status) || told.str("location") != v.to || told.str("why") == "" {
-			t.Errorf("%s: explain says %v", name, told)
+			t.Errorf("%s: explain = %v, want %d, %q and a reason", name, told, v.status, v.to)
 		}
 	}
 	half := a.api(key, "GET", path+"/explain?device=tablet", nil)
 	if half.json["rule"] != nil || !strings.Contains(half.str("why"), "percent") {
-		t.Errorf("a split without a place: %v", half)
+		t.Errorf("explain without a percentage: %v, want no rule and a hint about percent", half)
 	}
 	for percent, to := range map[string]any{"0": "half", "49": "half", "50": nil} {
 		if got := a.api(key, "GET", path+"/explain?device=tablet&percent="+percent, nil); got.json["rule"] != to {
-			t.Errorf("percent %s: %v", percent, got)
+			t.Errorf("explain with percent %s: %v, want the rule %v", percent, got, to)
 		}
 	}
 	if got := b.visit("/d+", "User-Agent", windows); got.status != 200 || !strings.Contains(got.text, "https://example.com/base?own=1") {
-		t.Errorf("the preview page: %v", got)
+		t.Errorf("preview page: %v, want 200 with the link's own destination", got)
 	}
-	// When an edit returns, the other replica already serves it. A PATCH keeps the fields that it does not name.
+	// When an edit returns, the other replica already serves it. A PATCH keeps fields that it does
+	// not contain.
 	if got := a.api(key, "PATCH", path, map[string]any{"rules": nil, "redirectType": 308}); got.status != 200 {
 		t.Fatal(got)
 	}
 	if got := b.visit("/d/x?c=1", "User-Agent", iphone); got.status != 308 || got.header.Get("Location") != "https://example.com/base/x?own=1&c=1" {
-		t.Errorf("after the edit: %d %q", got.status, got.header.Get("Location"))
+		t.Errorf("visit after the edit: %d %q, want 308 to the link's own destination", got.status, got.header.Get("Location"))
 	}
 	c.forward(2 * time.Hour)
 	if got := b.visit("/d", "User-Agent", windows); got.status != 302 || got.header.Get("Location") != "https://example.com/ended" || !strings.Contains(got.header.Get("Cache-Control"), "no-store") {
-		t.Errorf("after the end: %d %v", got.status, got.header)
+		t.Errorf("visit after the expiry: %d %v, want 302 to expiredUrl, no-store", got.status, got.header)
 	}
 }
 
@@ -127,27 +128,27 @@ func TestALinkThatBeginsLater(t *testing.T) {
 	made := a.create(key, map[string]any{"url": "https://example.com/secret", "slug": "later", "ogTitle": "Secret", "startsAt": at.UnixMilli()})
 	path := "/api/v1/links/" + made.str("id")
 	if got := a.api(key, "GET", path, nil); got.str("status") != "scheduled" {
-		t.Errorf("shown as %v", got)
+		t.Errorf("link = %v, want status scheduled", got)
 	}
 	for _, header := range [][]string{nil, {"User-Agent", "Twitterbot/1.0"}} {
 		for _, where := range []string{"/later", "/later+"} {
 			got := a.visit(where, header...)
 			if got.status != 404 || !strings.Contains(got.text, `<time datetime="`+at.UTC().Format(time.RFC3339)) || strings.Contains(strings.ToLower(got.text), "secret") {
-				t.Errorf("%s before the start: %v", where, got)
+				t.Errorf("%s before the start: %v, want 404 with the start and no data of the link", where, got)
 			}
 		}
 	}
 	asked := a.visit("/later", "Accept", "application/json")
 	if e, _ := asked.json["error"].(map[string]any); e["code"] != "NOT_FOUND" || e["startsAt"] != float64(at.UnixMilli()) {
-		t.Errorf("JSON before the start: %v", asked)
+		t.Errorf("JSON before the start: %v, want NOT_FOUND with startsAt", asked)
 	}
 	tag := a.api(key, "GET", path, nil).header.Get("ETag")
 	c.forward(time.Hour)
 	if got := a.visit("/later"); got.status != 302 {
-		t.Errorf("after the start: %v", got)
+		t.Errorf("visit after the start: %v, want 302", got)
 	}
 	if got := a.api(key, "GET", path, nil, "If-None-Match", tag); got.status != 200 || got.str("status") != "active" {
-		t.Errorf("after the start, with the ETag from before: %v", got)
+		t.Errorf("GET after the start with the previous ETag: %v, want 200, active", got)
 	}
 }
 
@@ -165,19 +166,19 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 		body   map[string]any
 		fields map[string]string
 	}{
-		"a redirect that is none":  {map[string]any{"redirectType": 303}, map[string]string{"redirectType": "not_allowed"}},
-		"a redirect of zero":       {map[string]any{"redirectType": 0}, map[string]string{"redirectType": "not_allowed"}},
-		"a start after the end":    {map[string]any{"startsAt": 3e12}, map[string]string{"startsAt": "not_allowed"}},
-		"an end before the start":  {map[string]any{"startsAt": 2e12, "expiresAt": 1e12}, map[string]string{"startsAt": "not_allowed"}},
-		"a page on our host":       {map[string]any{"expiredUrl": shortBase + "/x"}, map[string]string{"expiredUrl": "self_reference"}},
-		"a rule to our host":       {map[string]any{"rules": []any{rule("a", shortBase+"/x", phone)}}, map[string]string{"rules.0.url": "self_reference"}},
-		"a rule without condition": {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{})}}, nil},
-		"an unknown condition":     {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"browser": []any{"x"}})}}, nil},
-		"an empty list":            {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"device": []any{}})}}, nil},
-		"a country unknown here":   {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"country": []any{"DE"}})}}, map[string]string{"rules.0.when.country": "not_allowed"}},
-		"two rules of one name":    {map[string]any{"rules": []any{rule("a", "https://e.example/", phone), rule("A", "https://e.example/", phone)}}, map[string]string{"rules.1.name": "invalid_value"}},
-		"a percentage of all":      {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"percent": 100})}}, nil},
-		"no rules at all":          {map[string]any{"rules": "x"}, nil},
+		"unsupported redirect type":        {map[string]any{"redirectType": 303}, map[string]string{"redirectType": "not_allowed"}},
+		"redirect type 0":                  {map[string]any{"redirectType": 0}, map[string]string{"redirectType": "not_allowed"}},
+		"start after the expiry":           {map[string]any{"startsAt": 3e12}, map[string]string{"startsAt": "not_allowed"}},
+		"expiry before the start":          {map[string]any{"startsAt": 2e12, "expiresAt": 1e12}, map[string]string{"startsAt": "not_allowed"}},
+		"page on our host":                 {map[string]any{"expiredUrl": shortBase + "/x"}, map[string]string{"expiredUrl": "self_reference"}},
+		"rule that points to our host":     {map[string]any{"rules": []any{rule("a", shortBase+"/x", phone)}}, map[string]string{"rules.0.url": "self_reference"}},
+		"rule without a condition":         {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{})}}, nil},
+		"unknown condition":                {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"browser": []any{"x"}})}}, nil},
+		"empty list":                       {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"device": []any{}})}}, nil},
+		"country without a country source": {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"country": []any{"DE"}})}}, map[string]string{"rules.0.when.country": "not_allowed"}},
+		"two rules with one name":          {map[string]any{"rules": []any{rule("a", "https://e.example/", phone), rule("A", "https://e.example/", phone)}}, map[string]string{"rules.1.name": "invalid_value"}},
+		"percentage of 100":                {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"percent": 100})}}, nil},
+		"rules of the wrong type":          {map[string]any{"rules": "x"}, nil},
 	} {
 		got := a.api(key, "PATCH", path, w.body)
 		want(t, name, got, 400, "VALIDATION_ERROR")
@@ -193,10 +194,10 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 	later := a.create(business, map[string]any{"url": "https://example.com/", "startsAt": 2e12})
 	set := map[string]any{"ids": []any{later.str("id")}, "set": map[string]any{"expiresAt": 1e12}}
 	if got := a.api(business, "PATCH", "/api/v1/links/bulk", set); got.status != 207 || !strings.Contains(got.text, "set.expiresAt") {
-		t.Errorf("a set that ends a link before it begins: %v", got)
+		t.Errorf("bulk edit to an expiry before the start: %v, want 207 with set.expiresAt", got)
 	}
 	if diff := cmp.Diff(before.json, a.api(key, "GET", path, nil).json); diff != "" {
-		t.Errorf("something changed:\n%s", diff)
+		t.Errorf("link after rejected requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -224,10 +225,10 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 	}
 	first, n := sides(a)
 	if n < 75 || n > 170 { // 120 ± 5 standard deviations
-		t.Errorf("a share of 30%% has %d of 400 visitors", n)
+		t.Errorf("a share of 30%% got %d of 400 visitors, want 75 to 170", n)
 	}
 	if second, _ := sides(b); !cmp.Equal(first, second) {
-		t.Error("another replica sends visitors elsewhere")
+		t.Error("two replicas redirect the same visitors to different destinations")
 	}
 	if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"rules": []any{rule("b", "https://example.com/a", map[string]any{"percent": 60})}}); got.status != 200 {
 		t.Fatal(got)
@@ -235,14 +236,14 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 	wider, _ := sides(b)
 	for i := range wider {
 		if first[i] == "https://example.com/a" && wider[i] != first[i] {
-			t.Errorf("visitor %d left the share when it grew", i)
+			t.Errorf("visitor %d left the share when its percentage was raised", i)
 		}
 	}
-	// All addresses of one IPv6 network count as one visitor.
+	// All addresses of an IPv6 /64 network count as one visitor.
 	x := a.visit("/split", "X-Forwarded-For", "2001:db8:1:2::1", "User-Agent", windows).header.Get("Location")
 	for _, ip := range []string{"2001:db8:1:2::2", "2001:db8:1:2:ffff::3"} {
 		if got := b.visit("/split", "X-Forwarded-For", ip, "User-Agent", windows).header.Get("Location"); got != x {
-			t.Error("two addresses of one IPv6 network count as two visitors")
+			t.Errorf("destination for another address of one IPv6 network = %q, want %q", got, x)
 		}
 	}
 }
@@ -278,6 +279,6 @@ func TestStatisticsTellWhichRuleLed(t *testing.T) {
 	clicks := func(rule string, n float64) any { return map[string]any{"rule": rule, "clicks": n} }
 	st := a.api(key, "GET", path+"/stats", nil)
 	if diff := cmp.Diff([]any{clicks("every phone", 4), clicks("iPhones", 3), clicks("sale", 2), clicks("", 1)}, st.json["rules"]); diff != "" || st.json["total"] != 10.0 {
-		t.Errorf("%v clicks by rule (-want +got):\n%s", st.json["total"], diff)
+		t.Errorf("%v clicks, want 10; by rule (-want +got):\n%s", st.json["total"], diff)
 	}
 }

@@ -62,27 +62,27 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 	}
 	for version := int64(1); version < 40; version += 2 {
 		if v := b.visit("/mine"); v.status != 302 {
-			t.Fatalf("before: %v", v)
+			t.Fatalf("visit before the suspension: %v, want 302", v)
 		}
 		set(tenant.Suspended, version)
 		if v := b.visit("/mine", asJSON...); v.status != 410 || v.code() != "ACCOUNT_SUSPENDED" {
-			t.Fatalf("suspended: %v", v)
+			t.Fatalf("visit while suspended: %v, want 410 ACCOUNT_SUSPENDED", v)
 		}
 		if v := b.visit("/mine+"); v.status != 410 || !strings.Contains(v.text, `href="mailto:abuse@lrl.example"`) {
-			t.Fatalf("the inspect page: %v", v)
+			t.Fatalf("preview page while suspended: %v, want 410 with the abuse address", v)
 		}
 		set(tenant.Active, version+1)
 	}
 	set(tenant.Suspended, 3) // a delayed call with an older decision
 	if v := b.visit("/mine"); v.status != 302 {
-		t.Errorf("an older decision took effect: %v", v)
+		t.Errorf("visit after the delayed call: %v, want 302", v)
 	}
 	if v := b.visit("/theirs"); v.status != 302 {
-		t.Errorf("another account: %v", v)
+		t.Errorf("visit of another account's link: %v, want 302", v)
 	}
 }
 
-// The lift of a suspension may arrive before the suspension itself.
+// The end of a suspension may be received before the suspension itself.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -95,7 +95,7 @@ func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 		}
 	}
 	if v := a.visit("/mine"); v.status != 302 {
-		t.Errorf("an older decision took effect: %v", v)
+		t.Errorf("visit after the late suspension: %v, want 302", v)
 	}
 }
 
@@ -111,49 +111,49 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	order := tenant.Order{ID: "tkd_1", Target: tenant.Target{URL: shortBase + "/bad"}, Reason: "phishing", At: c.now().UTC().Truncate(time.Millisecond)}
 	down, err := auth.TakeDown(t.Context(), order)
 	if err != nil || down.RecordID != id || down.AccountID != "acc_a" || down.URL != shortBase+"/Bad" || down.Kind != tenant.KindLink {
-		t.Fatalf("%+v, %v", down, err)
+		t.Fatalf("takedown = %+v, %v; want it with the link's ID, account and URL", down, err)
 	}
 	gone := func(what string) {
 		t.Helper()
 		if v := b.visit("/bad", asJSON...); v.status != 410 || v.code() != "TAKEN_DOWN" {
-			t.Fatalf("%s: %v", what, v)
+			t.Fatalf("visit, %s: %v, want 410 TAKEN_DOWN", what, v)
 		}
 		if v := b.visit("/bad"); v.status != 410 || strings.Contains(v.text, "phishing") {
-			t.Fatalf("%s, the page: %v", what, v)
+			t.Fatalf("page, %s: %v, want 410 without the reason", what, v)
 		}
 	}
 	gone("taken down")
 	again, err := auth.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: id}, Reason: "other", At: c.now()})
 	if err != nil || again.ID != "tkd_1" || again.Reason != "phishing" {
-		t.Errorf("a second takedown: %+v, %v", again, err)
+		t.Errorf("second takedown = %+v, %v; want the first", again, err)
 	}
 	got := a.api(key, "GET", "/api/v1/links/"+id, nil)
 	if got.str("status") != "taken_down" || got.json["takenDown"].(map[string]any)["reason"] != "phishing" {
-		t.Errorf("the owner sees %v", got)
+		t.Errorf("link as its owner sees it = %v, want taken_down with the reason", got)
 	}
 	a.api(key, "PATCH", "/api/v1/links/"+id, `{"url":"https://example.org/","expiresAt":"2001-01-01"}`)
 	gone("edited")
 	a.api(key, "DELETE", "/api/v1/links/"+id, nil)
 	c.forward(40 * 24 * time.Hour)
-	want(t, "another account after the quarantine", a.api(c.keys.Key(t, "acc_b", identity.Creator), "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	want(t, "create by another account after the quarantine", a.api(c.keys.Key(t, "acc_b", identity.Creator), "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	second := a.create(key, body).str("id")
-	gone("made again")
+	gone("link created again")
 	if err := auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_other", Kind: tenant.KindLink, RecordID: second, URL: down.URL}); err != nil {
 		t.Fatal(err)
 	}
-	gone("another takedown lifted")
+	gone("other takedown lifted")
 	if err := auth.Lift(t.Context(), down); err != nil {
 		t.Fatal(err)
 	}
 	if v := b.visit("/bad"); v.status != 302 {
-		t.Errorf("lifted: %v", v)
+		t.Errorf("visit after the takedown was lifted: %v, want 302", v)
 	}
 	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
-		t.Errorf("lifted, the owner sees %v", got)
+		t.Errorf("link as its owner sees it after the lift = %v, want active", got)
 	}
 	for _, target := range []tenant.Target{{ID: "lnk_none"}, {URL: shortBase + "/none"}, {URL: "https://elsewhere.example/bad"}, {URL: "nonsense"}} {
 		if _, err := auth.TakeDown(t.Context(), tenant.Order{ID: "t", Target: target}); apierr.CodeOf(err) != apierr.LinkNotFound {
-			t.Errorf("%v: %v", target, err)
+			t.Errorf("takedown of %v: %v, want LINK_NOT_FOUND", target, err)
 		}
 	}
 }
@@ -175,28 +175,28 @@ func TestBlockedDestinations(t *testing.T) {
 	r.create(key, map[string]any{"url": "https://notevil.example/", "slug": "other"})
 	r.visit("/deep")
 	write("# bad ones\n\nEVIL.example\n*.münchen.example\n")
-	eventually(t, "the list was read again", func() bool { return r.visit("/deep").status == 410 })
+	eventually(t, "the list is reloaded", func() bool { return r.visit("/deep").status == 410 })
 	if v := r.visit("/other"); v.status != 302 {
-		t.Errorf("a host name that only has the same ending: %v", v)
+		t.Errorf("visit of a host with only the same suffix: %v, want 302", v)
 	}
 	for _, url := range []string{"https://evil.example", "http://EVIL.example:8080/x?y", "https://a.b.evil.example./", "https://xn--mnchen-3ya.example/", "https://www.münchen.example/"} {
 		a := r.api(key, "POST", "/api/v1/links", map[string]string{"url": url})
 		if a.status != 400 || a.fields()["url"] != "blocked_destination" {
-			t.Errorf("create %s: %v", url, a)
+			t.Errorf("create %s: %v, want 400 blocked_destination", url, a)
 		}
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"url":"https://evil.example"}`); a.fields()["url"] != "blocked_destination" {
-		t.Errorf("update: %v", a)
+		t.Errorf("PATCH to a blocked host: %v, want blocked_destination", a)
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"title":"x"}`); a.status != 200 {
-		t.Errorf("another field of a link to a blocked host: %v", a)
+		t.Errorf("PATCH of the title of a link to a blocked host: %v, want 200", a)
 	}
 	write("")
-	eventually(t, "the list was emptied", func() bool { return r.visit("/deep").status == 302 })
+	eventually(t, "the emptied list is loaded", func() bool { return r.visit("/deep").status == 302 })
 	cfg := c.config(t)
 	cfg.BlockedDestinations = list + ".none"
 	if _, err := links.New(t.Context(), cfg); err == nil {
-		t.Error("a service started although its list does not exist")
+		t.Error("New succeeded although the list does not exist")
 	}
 }
 
@@ -229,14 +229,14 @@ func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := r.visit("/s1-1"); v.status != 410 {
-		t.Errorf("a link of a deleting account: %v", v)
+		t.Errorf("visit during the erasure: %v, want 410", v)
 	}
 	if done, err := auth.Erased(t.Context(), "acc_a"); done || err != nil {
-		t.Errorf("erased at once: %v, %v", done, err)
+		t.Errorf("Erased directly after the request = %v, %v; want false", done, err)
 	}
 	c.forward(time.Minute)
 	eventually(t, "erased", func() bool {
-		_ = auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}) // auth repeats; it wakes the purge
+		_ = auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}) // auth repeats the call, which makes the purge due
 		done, err := auth.Erased(t.Context(), "acc_a")
 		return done && err == nil
 	})
@@ -248,17 +248,17 @@ func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 		return len(found)
 	}
 	if links, domains := kept("links", "acc_a"), kept("domains", "acc_a"); links > 0 || domains > 0 {
-		t.Errorf("%d links and %d domains are left", links, domains)
+		t.Errorf("got %d links and %d domains after the erasure, want none", links, domains)
 	}
-	want(t, "a held slug", r.api(other, "POST", "/api/v1/links", `{"url":"https://a.example","slug":"s2-5"}`), 409, "SLUG_TAKEN")
+	want(t, "create with a held slug", r.api(other, "POST", "/api/v1/links", `{"url":"https://a.example","slug":"s2-5"}`), 409, "SLUG_TAKEN")
 	if v := r.visit("/stays"); v.status != 302 {
-		t.Errorf("another account's link: %v", v)
+		t.Errorf("visit of another account's link: %v, want 302", v)
 	}
 	if n := kept("links", "acc_b"); n != 1 {
-		t.Errorf("another account has %d links", n)
+		t.Errorf("another account has %d links, want 1", n)
 	}
 	if done, err := auth.Erased(t.Context(), "acc_b"); done || err != nil {
-		t.Errorf("an active account is erased: %v, %v", done, err)
+		t.Errorf("Erased of an active account = %v, %v; want false", done, err)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	spoilt := r.create(key, map[string]any{"url": "https://a.example"}).str("id")
 	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
 	r.visit("/clicked?c=1", "Referer", "https://news.example/")
-	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
+	eventually(t, "the click is counted", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
 	if _, err := c.Client(t).Collection("links").Doc(spoilt).Update(t.Context(), []firestore.Update{{Path: "title", Value: 7}}); err != nil {
 		t.Fatal(err)
 	}
@@ -304,27 +304,27 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 		case "link":
 			ids[line.Data["id"]] = true
 			if line.Data["slug"] != "clicked" && (line.Data["ogTitle"] != "o" || line.Data["title"] != "<T>") {
-				t.Fatalf("a link is %v", line.Data)
+				t.Fatalf("exported link = %v, want title <T> and ogTitle o", line.Data)
 			}
 		case "unreadable":
 			if id := line.Data["id"]; id != map[any]string{"link": spoilt, "linkStats": clicked + "/2020-01-01"}[line.Data["type"]] {
-				t.Errorf("unreadable is %v", line.Data)
+				t.Errorf("unreadable record = %v, want the damaged link or day", line.Data)
 			}
 		case "linkStats":
 			if line.Data["clicks"] != 1.0 || line.Data["referrers"].([]any)[0].(map[string]any)["host"] != "news.example" ||
 				line.Data["rules"].([]any)[0].(map[string]any)["rule"] != "sale" {
-				t.Errorf("statistics are %v", line.Data)
+				t.Errorf("exported statistics = %v, want one click with its referrer and rule", line.Data)
 			}
 		}
 	}
 	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 || count["unreadable"] != 2 {
-		t.Errorf("exported %v, %d different links", count, len(ids))
+		t.Errorf("exported %v, %d distinct links; want 451 links, 1 domain, 1 day of statistics, 2 unreadable records", count, len(ids))
 	}
 }
 
-// TestAnExportHoldsFewDaysOfItsLinks stops reading an export of links with many days of
-// statistics. Meanwhile the service may hold only some days of a few links. In the end it must
-// have written every day.
+// TestAnExportHoldsFewDaysOfItsLinks interrupts the reading of an export of links with many days of
+// statistics. During the interruption, the service may hold only some days of a few links. When the
+// reading resumes, every day must be exported.
 func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -363,11 +363,11 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	for before := int64(-1); before != read; time.Sleep(200 * time.Millisecond) {
 		before, read = read, c.Firestore.Stats().Reads
 	}
-	t.Logf("%d documents were read for a reader who took one line", read)
+	t.Logf("%d documents were read for a client that read one line", read)
 	if most := int64(nLinks + nLinks*8 + 64 + 8); read > most {
-		t.Errorf("%d documents were read for a reader who took one line, want at most %d", read, most)
+		t.Errorf("%d documents were read for a client that read one line, want at most %d", read, most)
 	}
-	// Every day must still come exactly once, in order and after its link.
+	// Every day must be exported exactly once, in order and after its link.
 	var days int
 	var of, last string
 	seen := map[string]bool{}
@@ -388,7 +388,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 			continue
 		}
 		if of != "" && line.Data.LinkID != of || line.Data.Date <= last {
-			t.Fatalf("the day %s of %s comes after %s of %s", line.Data.Date, line.Data.LinkID, last, of)
+			t.Fatalf("day %s of link %s follows day %s of link %s, want ascending days grouped by link", line.Data.Date, line.Data.LinkID, last, of)
 		}
 		last = line.Data.Date
 		seen[line.Data.LinkID+last] = true
@@ -399,8 +399,8 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	}
 }
 
-// TestAPodRunsFewExports checks the limits on concurrent exports. Exports use memory that
-// redirects need too, and one account must not take all slots.
+// TestAPodRunsFewExports checks the limits on concurrent exports. Exports compete with redirects
+// for memory, and one account must not take all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -409,7 +409,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	bulk := `{"urls":[` + strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",") + `]}`
 	for _, account := range accounts {
 		key := c.keys.Key(t, account, identity.Enterprise)
-		for range 4 { // more than the buffers in between can hold
+		for range 4 { // more than the buffers between service and client hold
 			if a := r.api(key, "POST", "/api/v1/links/bulk", bulk); a.status != 201 {
 				t.Fatal(a)
 			}
@@ -418,7 +418,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	refused := func(account string) {
 		t.Helper()
 		if res := r.startExport(account); res.StatusCode != 429 || res.Header.Get("Retry-After") != "30" {
-			t.Errorf("one more export of %s: %s, Retry-After %q", account, res.Status, res.Header.Get("Retry-After"))
+			t.Errorf("export of %s over the limit: %s, Retry-After %q; want 429, 30", account, res.Status, res.Header.Get("Retry-After"))
 		}
 	}
 	var stops []func()
@@ -430,17 +430,17 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // uses both of its slots, although others are free
+	refused("acc_a") // both slots of the account are in use, although others are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)
 	}
 	refused("acc_e")
 	stops[0]()
-	eventually(t, "another export, once one has ended", func() bool { return r.startExport("acc_a").StatusCode == 200 })
+	eventually(t, "an export starts after another has ended", func() bool { return r.startExport("acc_a").StatusCode == 200 })
 }
 
-// export starts an export and returns its lines.
+// export starts an export and returns a reader of its lines.
 func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	r.t.Helper()
 	res := r.startExport(account)
@@ -467,8 +467,9 @@ func (r *replica) startExport(account string) *http.Response {
 	return res
 }
 
-// TestAnExportReadsNoFurtherThanItsReader stops reading an export. Meanwhile the service may hold
-// only a few pages of links in memory, however many links the account has.
+// TestAnExportReadsNoFurtherThanItsReader interrupts the reading of an export. During the
+// interruption, the service may hold only a few pages of links in memory, however many links the
+// account has.
 func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -491,7 +492,7 @@ func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 		before = c.Firestore.Stats().Reads
 	}
 	if n := c.Firestore.Stats().Reads; n > links/4 {
-		t.Errorf("%d documents were read for a reader who took one line", n)
+		t.Errorf("%d documents were read for a client that read one line, want at most a quarter of the links", n)
 	}
 	n := 1
 	for {
@@ -501,7 +502,7 @@ func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 		n++
 	}
 	if n != links {
-		t.Errorf("%d lines, want %d", n, links)
+		t.Errorf("got %d lines, want %d", n, links)
 	}
 }
 
@@ -512,7 +513,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key still works: the auth of this test does not know about the erasure.
+		// The key still works, because the auth service of this test does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

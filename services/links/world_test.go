@@ -41,7 +41,8 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Without these, the tests' ACME server waits, refuses and reuses at random.
+	// By default, the tests' ACME server delays and rejects requests and reuses authorizations at
+	// random.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		_ = os.Setenv(name, value)
 	}
@@ -51,7 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is everything that the replicas of a test share: the cloud, Redis, auth and the clock.
+// world contains everything that the replicas of a test share: the cloud, Redis, auth and the
+// clock.
 type world struct {
 	*cloudtest.Cloud
 	redis  string
@@ -65,7 +67,7 @@ func newWorld(t testing.TB) *world {
 	return &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{
 			Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true,
-			Rare: []string{"linkAccounts.lookAt"}, // only operators change these
+			Rare: []string{"linkAccounts.lookAt"}, // changed only by operators
 		}), redis: redistest.Start(t),
 		keys: authtest.Start(t), offset: new(atomic.Int64),
 	}
@@ -93,8 +95,8 @@ type replica struct {
 	stop    func()
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so that no
-// test counts them. If the database is down, the service makes them later.
+// meet makes the service's first database calls, as [boot.Warm] does, so that no test counts them.
+// If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -136,7 +138,7 @@ func (c *world) replica(t testing.TB, edit ...func(*links.Config)) *replica {
 		}
 		cancel()
 		if err := g.Wait(); err != nil {
-			t.Errorf("loops: %v", err)
+			t.Errorf("background loops: %v", err)
 		}
 		_ = boot.CloseAll(context.Background(), svc)
 	})
@@ -144,7 +146,7 @@ func (c *world) replica(t testing.TB, edit ...func(*links.Config)) *replica {
 	return r
 }
 
-// answer is a response with its whole body.
+// answer is a response with its complete body.
 type answer struct {
 	status int
 	header http.Header
@@ -233,7 +235,7 @@ func (r *replica) visit(path string, header ...string) answer {
 	return r.do("redirect", "GET", shortBase+path, nil, append([]string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, header...)...)
 }
 
-// create creates a link. If that fails, the test fails.
+// create creates a link. An error fails the test.
 func (r *replica) create(key string, body map[string]any) answer {
 	r.t.Helper()
 	a := r.api(key, "POST", "/api/v1/links", body)
@@ -250,12 +252,12 @@ func want(t testing.TB, what string, got answer, status int, code string) {
 	}
 }
 
-// eventually waits for a condition.
+// eventually waits until a condition is met.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not true after a minute: %s", what)
+			t.Fatalf("condition not met after a minute: %s", what)
 		}
 	}
 }

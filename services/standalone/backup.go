@@ -430,7 +430,7 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 		return err
 	}
 	if r.installation {
-		_, err = restored.Write(ctx, db, r.m.At, time.Now())
+		_, err = restored.Write(ctx, db, r.m.At)
 	}
 	if err == nil && r.trail != nil {
 		r.applied, err = auth.ApplyTrail(ctx, db, r.trail, func(line string) { _, _ = fmt.Fprintln(r.out, line) })

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,6 +202,28 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 	left, err := os.ReadDir(again)
 	if err != nil || len(left) != 1 || left[0].Name() != lockFile {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+// TestATrailThatCannotBeReadStopsARestore has a file of which the disk does not give the bytes.
+func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
+	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", data)
+	down(t, up(t, data))
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	audit := t.TempDir()
+	day := filepath.Join(audit, "2026-03-01")
+	if err := errors.Join(os.Mkdir(day, 0o700), os.Symlink("/proc/self/mem", filepath.Join(day, "1.jsonl"))); err != nil { // reads of it fail with EIO
+		t.Fatal(err)
+	}
+	t.Setenv("LINKREEL_DATA_DIR", again)
+	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: audit}); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "2026-03-01/1.jsonl") {
+		t.Fatalf("the restore = %v", err)
+	}
+	if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
 		t.Errorf("it leaves %v, %v", left, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/linkreel/linkreel/services/localcloud/backup"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
@@ -52,8 +53,8 @@ func (d localcloudDir) records() string { return filepath.Join(d.data, "firestor
 func (d localcloudDir) storage() string { return filepath.Join(d.data, "storage") }
 func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredFile) }
 
-// prepare removes half a restore. done is what to tell if there is nothing left to do. It
-// refuses other data: a server has written that since.
+// prepare removes half a restore. done is what to tell if there is nothing left to do, because
+// the directory was restored from the wanted backup. It refuses other data.
 func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	if o.Verify {
 		return "", nil
@@ -71,11 +72,12 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 		if err := json.Unmarshal(text, &was); err != nil {
 			return "", fmt.Errorf("read %s: %w", d.note(), err)
 		}
-		if o.Name != "" && o.Name != was.Backup {
-			return "", fmt.Errorf("%s was restored from the backup %s at %s: to restore %s, begin with an empty volume",
-				d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.Name)
+		if wanted := o.wanted(was.Backup); wanted != was.Backup {
+			return "", fmt.Errorf("%s was restored from the backup %s at %s, and may have been used since: to restore %s, begin with an empty volume. "+
+				"To keep what is there, restore no more (restore.enabled=false)", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), wanted)
 		}
-		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do.\n", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339)), nil
+		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do. To restore this backup once more, begin with an empty volume.\n",
+			d.data, was.Backup, was.RestoredAt.Format(time.RFC3339)), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", d.note(), err)
@@ -87,6 +89,19 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 		return "", fmt.Errorf("data directory: %w", err)
 	}
 	return "", nil
+}
+
+// wanted returns the name of the backup to restore, if the directory was restored from was. If
+// the backups cannot be read, it is that one: what is restored must start without them.
+func (o RestoreOptions) wanted(was string) string {
+	if o.Name != "" {
+		return o.Name
+	}
+	newest, err := backup.Newest(o.Dir)
+	if err != nil {
+		return was
+	}
+	return newest
 }
 
 // empty removes what a restore has written. The records go last, because their mark says that

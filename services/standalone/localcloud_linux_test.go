@@ -129,6 +129,38 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
 		t.Errorf("a restore of another backup = %v", err)
 	}
+	first, err := backup.Newest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a later restore of the newest backup", func(t *testing.T) {
+		s := up(t, data)
+		if err := os.WriteFile(token, []byte(s.BackupToken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, From: s.BackupURL, TokenFile: token}); err != nil {
+			t.Fatal(err)
+		}
+		down(t, s)
+		newest, err := backup.Newest(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
+			t.Errorf("a restore of the newest backup into the volume of an earlier restore = %v", err)
+		}
+		again := o
+		again.Name = first
+		var said strings.Builder
+		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") {
+			t.Errorf("the earlier backup once more = %v: %s", err, said.String())
+		}
+		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts without its backups
+		if err := Restore(t.Context(), io.Discard, again); err != nil {
+			t.Errorf("without the backups = %v", err)
+		}
+	})
+	o.Name = first
 	served := open(t, to)
 	if !served.document(t, "accounts/"+r.suspended[0]) || served.object(t, "videos/vid2/1-1/0.mp4") != http.StatusOK {
 		t.Error("records or objects are missing")

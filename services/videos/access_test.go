@@ -262,7 +262,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	w := newWorld(t)
 	v, other := w.ready(`{"privacy":"unlisted"}`), w.ready(`{"privacy":"unlisted"}`)
 	w.clock.Advance(time.Hour)
-	r, err := restored.Write(t.Context(), w.db, w.clock.Now().Add(-2*time.Hour), w.clock.Now())
+	r, err := restored.Write(t.Context(), w.db, w.clock.Now().Add(-2*time.Hour))
 	must(t, err)
 	for _, call := range w.svc.WarmUp { // one of these calls reads the record, as at the start of a process
 		if call.To == "Firestore" {

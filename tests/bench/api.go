@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// benchAPI measures the cost of calls. With BENCH_BASELINE it also measures their cost in that
+// benchAPI measures the cost of API calls. With BENCH_BASELINE, it also measures their cost in that
 // commit.
 func benchAPI(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
@@ -68,8 +68,8 @@ func benchAPI(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				// As in the redirect rounds, a system's background loops do not count towards the
-				// cost of a call.
+				// As in the redirect rounds, the cost of a call does not include the system's
+				// background loops.
 				c.cpu -= idle[i] * c.took
 				costs[i], atRest[i] = append(costs[i], c), append(atRest[i], idle[i])
 			}
@@ -92,7 +92,7 @@ func benchAPI(ctx context.Context) error {
 		}
 		fmt.Println()
 	}
-	fmt.Print("at rest, % of a processor, left out above:")
+	fmt.Print("at rest, % of a processor, not included above:")
 	for _, shares := range atRest {
 		fmt.Printf(" %.1f", 100*median(shares))
 	}
@@ -130,16 +130,16 @@ func usedBy(systems []*server) ([]float64, error) {
 	return used, nil
 }
 
-// apiCall is one kind of call. Every system has the same state for it.
+// apiCall is one kind of API call. Every system has the same state for it.
 type apiCall struct {
 	name         string
 	want         int
 	method, path string
 	body         func(i int) any
-	// needs is set if the call needs a record, whose id replaces {id} in the path.
+	// needs is set if the call needs a record. The record's ID replaces {id} in the path.
 	needs bool
-	// calls is the number of calls in a round; 500 when zero. A round takes a second or two,
-	// because processor time is measured in steps of 10 ms.
+	// calls is the number of calls in a round. The default is 500. A round takes a second or two,
+	// because the kernel measures processor time in steps of 10 ms.
 	calls int
 }
 
@@ -168,7 +168,7 @@ func (c *apiCall) prepare(ctx context.Context, s *server) error {
 	var made struct{ ID string }
 	status, err := s.call(ctx, http.MethodPost, "/api/v1/links", map[string]string{"url": "https://example.com/"}, &made)
 	if err == nil && status != http.StatusCreated {
-		err = fmt.Errorf("create returns %d", status)
+		err = fmt.Errorf("creating the record returned %d, want 201", status)
 	}
 	s.record = made.ID
 	return err
@@ -176,7 +176,7 @@ func (c *apiCall) prepare(ctx context.Context, s *server) error {
 
 type counters struct{ Reads, Writes int64 }
 
-// callCost is the average cost of one call; times are in µs.
+// callCost is the average cost of one call. Times are in µs.
 type callCost struct{ cpu, took, reads, writes float64 }
 
 func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, error) {
@@ -201,11 +201,11 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, err
 		}
 		if status != op.want {
-			return callCost{}, fmt.Errorf("%s returns %d, want %d", op.name, status, op.want)
+			return callCost{}, fmt.Errorf("%s returned %d, want %d", op.name, status, op.want)
 		}
 	}
-	// The events get their positions in the feed later, in one commit a second. That is part of the
-	// cost too.
+	// The events get their positions in the feed later, in one commit per second. This is also part
+	// of the cost.
 	if err := pause(ctx, 2500*time.Millisecond); err != nil {
 		return callCost{}, err
 	}

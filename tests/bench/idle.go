@@ -25,11 +25,11 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// tally counts what one service, or all of them, has written.
+// tally counts the output of one service or of all services.
 type tally struct{ Lines, Bytes, Spans int64 }
 
-// release is an installation with two processes of each service, as the chart starts them.
-// Firestore and object storage run in this process.
+// release is an installation with two processes of each service, like the chart's. Firestore and
+// object storage run in this process.
 type release struct {
 	firestore *firestore.Server
 	api       string // links, API
@@ -42,8 +42,8 @@ type release struct {
 	closers []func()
 }
 
-// benchIdle counts Firestore queries, spans and log lines a minute of an installation
-// without work, and then with 600 API calls and 3,000 redirects a minute.
+// benchIdle counts the Firestore queries, spans and log lines per minute of an installation. It
+// counts first without requests, and then with 600 API calls and 3,000 redirects per minute.
 func benchIdle(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -68,13 +68,13 @@ func benchIdle(ctx context.Context) error {
 
 var replicated = []string{"auth", "console", "events", "links", "videos", "transcoding-worker"}
 
-// buildServices builds the programs of a commit, or of this tree if commit is "".
+// buildServices builds the programs of a commit. If commit is "", it builds this tree.
 func buildServices(ctx context.Context, commit, bin string) error {
 	tree := "."
 	if commit != "" {
 		tree = bin + "-tree"
 		if out, err := exec.CommandContext(ctx, "git", "worktree", "add", "--detach", tree, commit).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", commit, err, out)
+			return fmt.Errorf("cannot check out %s: %w\n%s", commit, err, out)
 		}
 		defer func() { _ = exec.Command("git", "worktree", "remove", "--force", tree).Run() }()
 	}
@@ -86,7 +86,7 @@ func buildServices(ctx context.Context, commit, bin string) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", commit, err, out)
+		return fmt.Errorf("cannot build %s: %w\n%s", commit, err, out)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func measureRest(ctx context.Context, bin, dir, commit string) error {
 	}
 	defer r.stop()
 	minutes := float64(setting("BENCH_IDLE_SECONDS", 120)) / 60
-	fmt.Printf("%s, a minute:\n", cmp.Or(commit, "this tree"))
+	fmt.Printf("%s, per minute:\n", cmp.Or(commit, "this tree"))
 	if err := pause(ctx, 15*time.Second); err != nil { // every loop starts with a round
 		return err
 	}
@@ -161,7 +161,7 @@ func startRelease(ctx context.Context, bin, dir string) (r *release, err error) 
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("auth bootstrap: %w", err)
+		return nil, fmt.Errorf("auth bootstrap failed: %w", err)
 	}
 	_, key, _ := strings.Cut(string(out), "key ")
 	r.key = strings.TrimSpace(key)
@@ -216,8 +216,8 @@ func (r *release) openStores(ctx context.Context, dir string) ([]string, error) 
 	}, nil
 }
 
-// start starts a process and counts the lines that it prints: log lines, and spans, which
-// begin with their name.
+// start starts a process and counts its output lines: log lines, and spans, which begin with their
+// name.
 func (r *release) start(ctx context.Context, program, name string, env []string) error {
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), env...)
@@ -259,7 +259,7 @@ func (r *release) reset() {
 
 // print prints the counts since the last reset, divided by minutes.
 func (r *release) print(what string, minutes float64) {
-	_ = pause(context.Background(), 6*time.Second) // spans are written every five seconds
+	_ = pause(context.Background(), 6*time.Second) // services write spans every five seconds
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stats := r.firestore.Stats()
@@ -276,11 +276,11 @@ func (r *release) print(what string, minutes float64) {
 		sum = tally{sum.Lines + t.Lines, sum.Bytes + t.Bytes, sum.Spans + t.Spans}
 		fmt.Printf("  %s %-20s %7.0f spans %7.0f lines %9.0f bytes\n", what, name, float64(t.Spans)/minutes, float64(t.Lines)/minutes, float64(t.Bytes)/minutes)
 	}
-	fmt.Printf("  %s %-20s %7.0f spans %7.0f lines %9.0f bytes %7.0f queries (%.2f a second): %s\n", what, "all",
+	fmt.Printf("  %s %-20s %7.0f spans %7.0f lines %9.0f bytes %7.0f queries (%.2f per second): %s\n", what, "all",
 		float64(sum.Spans)/minutes, float64(sum.Lines)/minutes, float64(sum.Bytes)/minutes, float64(queries)/minutes, float64(queries)/minutes/60, strings.Join(of, ", "))
 }
 
-// work makes 600 API calls and 3,000 redirects, spread over a minute.
+// work makes 600 API calls and 3,000 redirects, distributed over a minute.
 func (r *release) work(ctx context.Context) error {
 	var slug string
 	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -334,7 +334,7 @@ func (r *release) ask(ctx context.Context, client *http.Client, method, address,
 		return nil, err
 	}
 	if res.StatusCode >= 400 {
-		return nil, fmt.Errorf("%s %s: %s %s", method, address, res.Status, answer[:min(len(answer), 200)])
+		return nil, fmt.Errorf("%s %s returned %s: %s", method, address, res.Status, answer[:min(len(answer), 200)])
 	}
 	return answer, nil
 }

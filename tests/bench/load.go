@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// userAgent is the visitor's browser.
+// userAgent is the browser of the visitors.
 const userAgent = "Mozilla/5.0 (X11; Linux x86_64) bench"
 
-// load sends GETs over keep-alive connections until the time is up and counts the
-// responses with the wanted status. It parses only the necessary part of a response, so
-// that the generator uses little processor time.
+// load sends GETs over keep-alive connections for the duration and counts the responses with the
+// wanted status. It parses only the necessary part of a response to save processor time.
 func load(ctx context.Context, addr string, connections int, d time.Duration, wantStatus string, path func(worker, n int) string) (answers int64, p99 time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -63,7 +62,7 @@ func oneConnection(ctx context.Context, addr, wantStatus string, path func(n int
 			return answers, took, err
 		}
 		if status != wantStatus {
-			return answers, took, fmt.Errorf("%s returns %s, want %s", path(n), status, wantStatus)
+			return answers, took, fmt.Errorf("%s returned %s, want %s", path(n), status, wantStatus)
 		}
 		answers++
 		if n%16 == 0 {
@@ -79,7 +78,7 @@ func readAnswer(r *bufio.Reader) (status string, err error) {
 		return "", err
 	}
 	if len(line) < 12 {
-		return "", errors.New("short status line")
+		return "", errors.New("the status line is too short")
 	}
 	status = string(line[9:12])
 	length := 0

@@ -1,33 +1,32 @@
-// Command bench measures the system and prints ratios within one run. The ratios are comparable
-// between slow, busy machines and fast ones, because both sides run on the same machine in
-// alternating rounds. The contenders of redirect and rules alternate every third of a second within
-// a round.
+// Command bench measures the system and prints ratios of figures from the same run. These ratios are
+// comparable between slow, busy machines and fast ones, because both sides run on the same machine in
+// alternating rounds. Within a round, the contenders of redirect and rules alternate every third of a
+// second.
 //
-//	redirect   CPU per redirect, clicks counted durably, Redis and flusher
+//	redirect   CPU per redirect with durable click counting, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
 //	rules      CPU per redirect of plain links and of a link with 20 rules,
 //	           against plain links of BENCH_BASELINE
 //	api        CPU, Firestore reads and writes per create and per list
-//	idle       Firestore queries, spans, log lines and their bytes a minute,
-//	           without work and with 600 API calls and 3,000 redirects
-//	backup     a backup of 100,000 links and 200 videos beside 500 redirects and
-//	           50 creates a second: time, bytes, CPU; the next one; a restore
-//	media      all of the next three
+//	idle       Firestore queries, spans, log lines and their bytes per minute,
+//	           without requests and with 600 API calls and 3,000 redirects
+//	backup     a backup of 100,000 links and 200 videos during 500 redirects and
+//	           50 creates per second: time, bytes, CPU; the next one; a restore
+//	media      ladder, first-play and workers
 //	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
 //	           and of the fast path against the ladder
 //	first-play time from the upload of a minute of film until it can be watched
-//	workers    two workers with one processor each against one
+//	workers    two workers with one processor each against one worker
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all of them. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set
-// the number and length of rounds. BENCH_PROFILES names a directory for CPU profiles of the
-// redirect, rules and api rounds; each round overwrites the previous profile.
-// BENCH_BASELINE=<commit> builds that commit too and measures redirect, rules and api of both in
-// alternating rounds. BENCH_LINKS (100,000) is the number of links of redirect, rules and
-// backup, and BENCH_VIDEOS (200) the number of videos of backup.
-// BENCH_IDLE_SECONDS (120) is how long idle counts without work, and BENCH_SAMPLE_RATIO (1) the
-// share of traces recorded. BENCH_CALL=create,search measures only these calls of api; a search
-// finds what create has made.
+// Without arguments it runs all parts. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the
+// number and length of rounds. BENCH_PROFILES is a directory for CPU profiles of the redirect, rules
+// and api rounds; each round overwrites the previous profile. BENCH_BASELINE=<commit> also builds that
+// commit and measures redirect, rules and api of both in alternating rounds. BENCH_LINKS (100,000) is
+// the number of links for redirect, rules and backup, and BENCH_VIDEOS (200) is the number of videos
+// for backup. BENCH_IDLE_SECONDS (120) is the duration of idle without requests, and
+// BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search measures only these
+// calls of api; a search finds the links that create has made.
 package main
 
 import (
@@ -45,7 +44,7 @@ import (
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "serve" {
-		serve(os.Args[2]) // this process is one of the measured servers
+		serve(os.Args[2]) // this process is a measured server
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -94,7 +93,7 @@ func goTest(ctx context.Context, pkg, name, benchtime string) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", name, "-benchtime", benchtime, "-benchmem", "-timeout", "60m", pkg)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("go test %s: %w", pkg, err)
+		return fmt.Errorf("go test %s failed: %w", pkg, err)
 	}
 	return nil
 }

@@ -34,19 +34,19 @@ func benchLadder(ctx context.Context) error {
 	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
 }
 
-// source makes a clip that resembles a recording: it moves and is not too easy to encode.
+// source creates a clip that resembles a recording: it moves and is not too easy to encode.
 func source(ctx context.Context, path, size string, seconds int, args ...string) error {
 	all := []string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=30:d=%d", size, seconds),
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=f=440:r=48000:d=%d", seconds),
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "60", "-c:a", "aac", "-b:a", "96k"}
 	if out, err := exec.CommandContext(ctx, "ffmpeg", append(append(all, args...), path)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("make %s: %w: %s", filepath.Base(path), err, out)
+		return fmt.Errorf("cannot create %s: %w: %s", filepath.Base(path), err, out)
 	}
 	return nil
 }
 
-// benchFirstPlay uploads a minute of film as a caller does. It measures the time from the
-// end of the upload until the API says that the video can be watched.
+// benchFirstPlay uploads a minute of film as a caller does. It measures the time from the end of
+// the upload until the API reports that the video can be watched.
 func benchFirstPlay(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -82,7 +82,7 @@ func benchFirstPlay(ctx context.Context) error {
 func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, error) {
 	var made struct{ VideoID, UploadURL string }
 	if status, err := s.call(ctx, http.MethodPost, "/api/v1/videos", map[string]string{}, &made); err != nil || status != http.StatusCreated {
-		return 0, fmt.Errorf("create returns %d: %w", status, err)
+		return 0, fmt.Errorf("creating a video returned %d, want 201: %w", status, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, strings.NewReader(file))
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("upload returns %d", res.StatusCode)
+		return 0, fmt.Errorf("the upload returned %d, want 200", res.StatusCode)
 	}
 	uploaded := time.Now()
 	var took time.Duration
@@ -108,7 +108,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 			break
 		}
 		if v.Status == "failed" || took > time.Minute {
-			return 0, fmt.Errorf("video is %s after %v", v.Status, took)
+			return 0, fmt.Errorf("the video is %s after %v, want ready", v.Status, took)
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return 0, err
@@ -118,7 +118,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 	if _, err := s.call(ctx, http.MethodDelete, "/api/v1/videos/"+made.VideoID, nil, nil); err != nil {
 		return 0, err
 	}
-	for len(procstat.Descendants(s.pid)) > 1 { // only Redis is left
+	for len(procstat.Descendants(s.pid)) > 1 { // only Redis remains
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}
@@ -135,11 +135,11 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// benchTwoWorkers gives five minutes of film to one worker that has one
-// processor, and to two that have one each.
+// benchTwoWorkers encodes five minutes of film with one worker on one processor, and with two
+// workers on one processor each.
 func benchTwoWorkers(ctx context.Context) error {
 	if runtime.GOOS != "linux" || runtime.NumCPU() < 2 {
-		fmt.Println("not measured: this needs Linux and two processors")
+		fmt.Println("not measured: this part needs Linux and two processors")
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
@@ -147,8 +147,7 @@ func benchTwoWorkers(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The film is Matroska, so that the worker copies nothing and encodes the whole
-	// ladder.
+	// The film is Matroska, so the worker copies nothing and encodes the whole ladder.
 	film := filepath.Join(dir, "film.mkv")
 	if err := source(ctx, film, "640x360", 300, "-b:v", "1M"); err != nil {
 		return err
@@ -177,7 +176,7 @@ func benchTwoWorkers(ctx context.Context) error {
 	return nil
 }
 
-// site holds the servers that workers use: Firestore, storage and Redis.
+// site has the servers that workers use: Firestore, storage and Redis.
 type site struct {
 	env    []string
 	jobs   *jobs.Store
@@ -255,8 +254,8 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 // cost is the duration and processor time of a job, in seconds.
 type cost struct{ wall, cpu float64 }
 
-// run lets the given number of workers do one job. The CPU time includes the programs
-// that they start.
+// run runs one job with the given number of workers. The processor time includes the programs that
+// the workers start.
 func (s *site) run(ctx context.Context, videoID, file string, workers int) (c cost, err error) {
 	object, err := s.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", file, objectstore.UploadOptions{})
 	if err != nil {
@@ -283,7 +282,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 		}
 		started = append(started, cmd)
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // give the workers time to start waiting for work
+	if err := pause(ctx, 2*time.Second); err != nil { // the workers must be waiting for work
 		return c, err
 	}
 	j := transcode.Job{
@@ -310,7 +309,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 			if r.Failure != nil {
 				return c, r.Failure
 			}
-			return c, fmt.Errorf("job is %s after %v", r.State, time.Since(begun))
+			return c, fmt.Errorf("the job is %s after %v, want done", r.State, time.Since(begun))
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return c, err
@@ -318,8 +317,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 	}
 }
 
-// serveWorker is a worker that runs, with everything it starts, on the one processor that
-// BENCH_CPU names.
+// serveWorker runs a worker with all its programs on the processor that BENCH_CPU selects.
 func serveWorker() error {
 	if err := onProcessor(os.Getenv("BENCH_CPU")); err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 
 const (
 	connections = 64
-	manyLinks   = 100_000 // BENCH_LINKS; the size of the Zipf draw
+	manyLinks   = 100_000 // BENCH_LINKS; the number of links for the Zipf distribution
 )
 
 // contender is one server in the comparison.
@@ -40,25 +40,24 @@ type contender struct {
 
 	answered int64
 	resting  time.Duration // CPU time used without requests
-	rested   time.Duration // how long that was measured
+	rested   time.Duration // duration of that measurement
 	rounds   []round
 	p99      []time.Duration
 }
 
-// round holds the figures of one contender in one round.
+// round has the figures of one contender in one round.
 type round struct {
 	answers int64
-	loaded  time.Duration // how long requests were sent to it
-	took    time.Duration // including the turns of the others
+	loaded  time.Duration // duration of the requests to this contender
+	took    time.Duration // including the turns of the other contenders
 	cpu     time.Duration
 }
 
 // idle returns the share of a processor that the contender uses without requests.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
-// perRequest returns the CPU time of a redirect in each round, in µs. The background loops
-// of the system do not count towards the cost of a redirect, because they may differ between
-// this commit and the baseline.
+// perRequest returns the CPU time of a redirect in each round, in µs. The cost does not include the
+// system's background loops, because they may differ between this commit and the baseline.
 func (c *contender) perRequest() (µs []float64) {
 	for _, r := range c.rounds {
 		µs = append(µs, 1e6*(r.cpu.Seconds()-c.idle()*r.took.Seconds())/float64(r.answers))
@@ -170,7 +169,7 @@ func benchRedirect(ctx context.Context) error {
 			fmt.Printf("%s: × nginx %.2f\n", c.name, ratio(c.perRequest(), last.perRequest()))
 		}
 	}
-	fmt.Printf("one hot link: × what an hour makes %.2f\n", ratio(all[1].perRequest(), all[3].perRequest()))
+	fmt.Printf("one hot link: × Fiber with HINCRBY %.2f\n", ratio(all[1].perRequest(), all[3].perRequest()))
 	if old != nil {
 		fmt.Printf("one hot link: × baseline %.3f\nby Zipf: × baseline %.3f\n", ratio(all[1].perRequest(), all[4].perRequest()), ratio(all[2].perRequest(), all[5].perRequest()))
 		if err := old.reconcile(ctx, oldBefore, oldAnswered); err != nil {
@@ -180,8 +179,7 @@ func benchRedirect(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ratio returns the median over all rounds of a's cost divided by b's cost in the same
-// round.
+// ratio returns the median over all rounds of a's cost divided by b's cost in the same round.
 func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
 
 // ratios returns the ratio of each round, sorted from the smallest to the largest.
@@ -222,15 +220,14 @@ func cpu(of []*contender) ([]time.Duration, error) {
 	return used, nil
 }
 
-// takeTurns loads the contenders in turns of a third of a second, until each was loaded for
-// a round, and records the CPU that each has used. The speed of a machine changes from one
-// second to the next. With short turns, such a change affects all contenders. If keep is
-// false, the round is a warm-up and its figures are dropped.
+// takeTurns loads the contenders in turns of a third of a second, each for a total of one round,
+// and records their CPU time. The speed of a machine changes from second to second. With short
+// turns, such a change affects all contenders. If keep is false, the round is a warm-up and its
+// figures are dropped.
 func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
 	if keep {
-		// Measure this in each round, because the machine's speed changes from minute to
-		// minute.
+		// Measure this in each round, because the machine's speed changes from minute to minute.
 		if err := rest(ctx, group); err != nil {
 			return err
 		}
@@ -264,8 +261,8 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 			p99[i] = append(p99[i], slow)
 		}
 	}
-	// The flusher's work for these clicks counts as their cost. After many links it pauses
-	// for four seconds before it counts the next ones.
+	// The flusher's work for these clicks is part of their cost. After many links it pauses for
+	// four seconds before it counts more.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
 	}
@@ -293,7 +290,7 @@ func (s *server) profile(ctx context.Context, path string, length time.Duration)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: no profile:", err)
+		fmt.Fprintln(os.Stderr, "bench: cannot save a profile:", err)
 		return
 	}
 	defer res.Body.Close()
@@ -302,12 +299,11 @@ func (s *server) profile(ctx context.Context, path string, length time.Duration)
 		err = os.WriteFile(path, text, 0o600)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: no profile:", err)
+		fmt.Fprintln(os.Stderr, "bench: cannot save a profile:", err)
 	}
 }
 
-// drawZipf returns a function that draws the paths to request, and a list with each of
-// them once.
+// drawZipf returns a function that draws paths to request, and a list with each drawn path once.
 func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) {
 	const draws = 1 << 16
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
@@ -319,10 +315,10 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }, drawn
 }
 
-// visitOnce requests each path by HEAD, which does not count as a click.
+// visitOnce sends a HEAD request for each path. Such a request does not count as a click.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	// Be quick: a server refreshes old cache entries in the background. If this took long,
-	// it would do so in the middle of the round.
+	// This must be fast, because a server refreshes old cache entries in the background. Otherwise
+	// it would refresh them during the round.
 	const visitors = 16
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
@@ -340,7 +336,7 @@ func visitOnce(ctx context.Context, addr string, paths []string) error {
 				return err
 			}
 			if _ = res.Body.Close(); res.StatusCode != http.StatusFound {
-				return fmt.Errorf("HEAD %s returns %s", path, res.Status)
+				return fmt.Errorf("HEAD %s returned %s, want 302", path, res.Status)
 			}
 			return nil
 		})
@@ -348,27 +344,27 @@ func visitOnce(ctx context.Context, addr string, paths []string) error {
 	return g.Wait()
 }
 
-// server is a child process that is measured.
+// server is a measured child process.
 type server struct {
 	pid  int
 	pids []int
 	cmd  *exec.Cmd
 	ready
-	firestore *server // of a system
+	firestore *server // the database of a system
 
-	record string // id of the record that the API calls use
-	calls  int    // numbers the bodies of the calls
+	record string // ID of the record that the API calls use
+	calls  int    // number of calls so far; it makes the bodies distinct
 }
 
-// ready is what a child process prints once it serves.
+// ready is the output of a child process when it is ready.
 type ready struct {
 	Short, Base, Control, Key string
 	Firestore                 string
 	Redis                     int // process id
 }
 
-// startBaseline builds the commit that BENCH_BASELINE names from this repository and
-// starts its system. It returns nil if there is no baseline.
+// startBaseline builds the commit in BENCH_BASELINE from this repository and starts its system. It
+// returns nil if BENCH_BASELINE is not set.
 func startBaseline(ctx context.Context, dir string) (*server, error) {
 	commit := os.Getenv("BENCH_BASELINE")
 	if commit == "" {
@@ -383,13 +379,13 @@ func startBaseline(ctx context.Context, dir string) (*server, error) {
 		{"git", "worktree", "remove", "--force", tree},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%v: %w\n%s", args, err, out)
+			return nil, fmt.Errorf("%v failed: %w\n%s", args, err, out)
 		}
 	}
 	return startSystem(ctx, filepath.Join(dir, "baseline"), exe)
 }
 
-// startSystem starts Linkreel, and Firestore in a separate process. An empty exe means
+// startSystem starts Linkreel, with Firestore in a separate process. If exe is empty, it starts
 // this program.
 func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 	db, err := startProgram(ctx, exe, "firestore", dir, "")
@@ -409,9 +405,9 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 	return s, nil
 }
 
-// demoKey creates a key in the database that the system uses. The system's own demo keys
-// are in its embedded database, which is not used here. A baseline may store accounts in
-// another form, so its own auth program creates its key.
+// demoKey creates a key in the database that the system uses. The system's own demo keys are in its
+// embedded database, which this bench does not use. A baseline may store accounts in another
+// format, so its own auth program creates its key.
 func demoKey(ctx context.Context, exe, endpoint string) (string, error) {
 	const project = "linkreel-local"
 	if exe == "" {
@@ -426,7 +422,7 @@ func demoKey(ctx context.Context, exe, endpoint string) (string, error) {
 	cmd.Env = append(os.Environ(), "LINKREEL_FIRESTORE_PROJECT="+project, "LINKREEL_FIRESTORE_ENDPOINT="+endpoint)
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("the baseline's auth bootstrap: %w", err)
+		return "", fmt.Errorf("the baseline's auth bootstrap failed: %w", err)
 	}
 	_, key, ok := strings.Cut(string(out), "key ")
 	if !ok {
@@ -456,7 +452,7 @@ func startProgram(ctx context.Context, exe, what, dir, firestoreAddr string) (*s
 	if err != nil {
 		return nil, err
 	}
-	stdin, err := cmd.StdinPipe() // it closes when this process ends, which ends the child
+	stdin, err := cmd.StdinPipe() // the pipe closes when this process exits, and the child then exits too
 	if err != nil {
 		return nil, err
 	}
@@ -480,8 +476,8 @@ func (s *server) stop() {
 	}
 }
 
-// linkPids returns the processes that serve redirects: the links service, including its
-// flusher, and Redis.
+// linkPids returns the processes that serve redirects: the links service with its flusher, and
+// Redis.
 func (s *server) linkPids() []int { return []int{s.pid, s.Redis} }
 
 func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
@@ -501,7 +497,7 @@ func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
 			return nil, err
 		}
 		if status != http.StatusCreated {
-			return nil, fmt.Errorf("bulk create returns %d", status)
+			return nil, fmt.Errorf("the bulk create returned %d, want 201", status)
 		}
 		for _, r := range answer.Results {
 			slugs = append(slugs, r.Data.Slug)
@@ -575,14 +571,14 @@ func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	if err := s.control(ctx, "/hottest", &rate); err != nil {
 		return err
 	}
-	fmt.Printf("clicks: %d answered, %d counted; the hottest document, %s, took %.2f writes/s\n", answered, now-before, rate.Document, rate.PerSecond)
+	fmt.Printf("clicks: %d answered, %d counted; the document with the most writes, %s, had %.2f writes/s\n", answered, now-before, rate.Document, rate.PerSecond)
 	if now-before != answered {
 		return errors.New("clicks were lost or counted twice")
 	}
 	return nil
 }
 
-// startNginx serves `return 302` when nginx is installed.
+// startNginx serves `return 302` if nginx is installed.
 func startNginx(ctx context.Context, dir string) (*server, error) {
 	bin, err := exec.LookPath("nginx")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// benchRules compares plain links, and a link with 20 rules, with plain links of the
-// baseline. Without a baseline it compares them with plain links of a second system of this
-// tree, which shows how precise the figures are.
+// benchRules compares plain links, and a link with 20 rules, with the baseline's plain links.
+// Without a baseline, it compares them with plain links of a second system of this tree. This shows
+// the precision of the figures.
 func benchRules(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -51,8 +51,8 @@ func benchRules(ctx context.Context) error {
 	}
 	zipf, drawn := drawZipf(slugs)
 	oldZipf, oldDrawn := drawZipf(oldSlugs)
-	// All contenders of one system run in the same processes, so no pair has two contenders
-	// of one system.
+	// All contenders of one system run in the same processes, so the two contenders of a pair
+	// belong to different systems.
 	pairs := [][]*contender{
 		{of("one plain link", sys, slugs[0]), of("one plain link, baseline", old, oldSlugs[0])},
 		{
@@ -94,12 +94,12 @@ func benchRules(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ruledQuery is the query of all visits to single links. Only the last rule matches it, so
-// each decision must read the whole query.
+// ruledQuery is the query of all visits to single links. Only the last rule matches it, so each
+// decision must read the whole query.
 const ruledQuery = "?utm_source=bench&c=last"
 
-// createRuled creates a link with 20 rules, only the last of which matches the visits of
-// the bench. It returns the link's slug.
+// createRuled creates a link with 20 rules. Only the last rule matches the visits of the bench. It
+// returns the link's slug.
 func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	others := []map[string]any{
 		{"device": []string{"phone", "tablet"}}, {"system": []string{"ios", "android"}}, {"language": []string{"de", "fr"}},
@@ -118,7 +118,7 @@ func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 		return "", err
 	}
 	if status != http.StatusCreated {
-		return "", fmt.Errorf("creating a link with rules returns %d", status)
+		return "", fmt.Errorf("creating a link with rules returned %d, want 201", status)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+s.Short+"/"+made.Slug+ruledQuery, nil)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	}
 	_ = res.Body.Close()
 	if to := res.Header.Get("Location"); to != last["url"] {
-		return "", fmt.Errorf("the last of 20 rules does not match: %s to %q", res.Status, to)
+		return "", fmt.Errorf("the visit returned %s to %q, want the destination of the last of 20 rules", res.Status, to)
 	}
 	return made.Slug, nil
 }

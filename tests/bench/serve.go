@@ -24,13 +24,12 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// serve runs a child process: the system, or a server to compare it with. It ends with its
-// parent.
+// serve runs a child process: the system, or a server for the comparison. It exits with its parent.
 func serve(what string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the parent does
+		_, _ = io.Copy(io.Discard, os.Stdin) // returns when the parent exits
 		stop()
 	}()
 	var err error
@@ -63,8 +62,8 @@ func serve(what string) {
 
 func announce(r ready) error { return json.NewEncoder(os.Stdout).Encode(r) }
 
-// serveHour is what a good engineer writes in an hour: Fiber, a map, and one HINCRBY per
-// visit in a Redis with an append-only file. Like Linkreel, it answers once the visit is
+// serveHour is the service that a good engineer writes in an hour: Fiber, a map, and one HINCRBY
+// per visit in a Redis with an append-only file. Like Linkreel, it responds after the visit is
 // counted.
 func serveHour(ctx context.Context) error {
 	redisd, err := redisproc.Start(ctx, redisproc.Options{Dir: os.Getenv("BENCH_DIR")})
@@ -83,12 +82,12 @@ func serveHour(ctx context.Context) error {
 	})
 }
 
-// serveFiber is the cheapest redirect that Fiber allows: a map and a header.
+// serveFiber is the cheapest possible redirect with Fiber: a map and a header.
 func serveFiber(ctx context.Context) error {
 	return serveMap(ctx, 0, func(*fiber.Ctx, string) error { return nil })
 }
 
-// serveMap redirects from a map; count runs before each response.
+// serveMap redirects from a map. It calls count before each response.
 func serveMap(ctx context.Context, redis int, count func(c *fiber.Ctx, slug string) error) error {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	links := map[string]string{"hot": "https://example.com/"}
@@ -117,8 +116,8 @@ func serveMap(ctx context.Context, redis int, count func(c *fiber.Ctx, slug stri
 	return app.Listener(l)
 }
 
-// serveFirestore runs the database in a separate process. In a cluster the database is
-// Google's and not part of the cost of a redirect.
+// serveFirestore runs the database in a separate process. In a cluster, Google runs the database,
+// so it is not part of the cost of a redirect.
 func serveFirestore(ctx context.Context) error {
 	indexes, err := firestore.ParseIndexes(standalone.Indexes()...)
 	if err != nil {
@@ -163,7 +162,7 @@ func serveFirestore(ctx context.Context) error {
 	return nil
 }
 
-// serveControl serves figures about this process, and profiles of it.
+// serveControl serves figures about this process, and its profiles.
 func serveControl(answers map[string]func(context.Context) (any, error)) (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -190,7 +189,7 @@ func serveSystem(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
 		"LINKREEL_FIRESTORE_ENDPOINT": os.Getenv("BENCH_FIRESTORE"),
-		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is on but never refuses
+		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is enabled but never rejects a request
 	}})
 	if err != nil {
 		return err

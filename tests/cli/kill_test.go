@@ -16,9 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The test kills the real program three times with SIGKILL in the middle of a part. Each
-// time the same command resumes at storage's offset and sends nothing twice. In the end the
-// video exists.
+// The test kills the real program three times with SIGKILL while it sends a part. Each time, the
+// same command resumes at storage's offset and sends no part twice. At the end the video is ready.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -27,12 +26,11 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	film := filepath.Join(dir, "film.mp4")
 	padded(t, film, parts*part)
 	faults := s.Storage.Faults()
-	t.Cleanup(faults.Reset) // otherwise stopping the stack would wait for the hanging calls
+	t.Cleanup(faults.Reset) // otherwise the stack's shutdown would wait for the blocked calls
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
-		// A query for the offset and two parts succeed. Then storage does not answer the
-		// third part.
+		// A query for the offset and two parts succeed. Storage does not answer the third part.
 		for _, call := range []string{"xml.session", "objects.session"} {
 			faults.Inject(storage.Fault{Call: call, Times: 3})
 			faults.Inject(storage.Fault{Call: call, Delay: time.Hour})
@@ -46,9 +44,9 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		for limit := time.After(2 * time.Minute); sessions() < 4; {
 			select {
 			case err := <-ended:
-				t.Fatalf("run %d ended by itself: %v", kill+1, err)
+				t.Fatalf("run %d exited before the kill: %v", kill+1, err)
 			case <-limit:
-				t.Fatalf("run %d: %d calls of the session", kill+1, sessions())
+				t.Fatalf("run %d made %d calls of the upload session, want at least 4", kill+1, sessions())
 			case <-time.After(5 * time.Millisecond): // poll the other process
 			}
 		}
@@ -63,27 +61,27 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("last run: %v: %s", err, errs.String())
+		t.Fatalf("the last run failed: %v: %s", err, errs.String())
 	}
 	var v client.Video
 	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v.Status != "ready" || v.Title != "film" {
-		t.Errorf("last run: %v, %s", err, out.String())
+		t.Errorf("the last run printed %[2]s (%[1]v), want the ready video film", err, out.String())
 	}
 	if !strings.Contains(errs.String(), "resuming "+v.ID) {
-		t.Errorf("the last run says %q", errs.String())
+		t.Errorf("the last run printed %q, want that it resumes the upload", errs.String())
 	}
-	// Each killed run sent two parts, so one query and two parts are left. Storage may have
-	// kept a piece of an interrupted part. Then the remaining parts are split differently.
+	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept a
+	// piece of an interrupted part. The remaining parts are then split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
-		t.Errorf("the last run made %d calls of the session, want %d", got, 1+parts-3*2)
+		t.Errorf("the last run made %d calls of the upload session, want about %d", got, 1+parts-3*2)
 	}
 }
 
-// padded makes a short video of exactly size bytes.
+// padded creates a short video of exactly size bytes.
 func padded(t *testing.T, path string, size int) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", path).CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v: %s", err, out)
+		t.Fatalf("cannot make a clip: %v: %s", err, out)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -94,7 +92,7 @@ func padded(t *testing.T, path string, size int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	// An mp4 may end with a box of free space.
+	// An MP4 file may end with a box of free space.
 	rest := size - int(info.Size())
 	head := append(binary.BigEndian.AppendUint32(nil, uint32(rest)), "free"...)
 	if _, err := f.Write(head); err != nil {

@@ -1,5 +1,5 @@
-// Package cli_test runs the command line as a separate program against a whole system.
-// Tests that need no system are in services/cli.
+// Package cli_test runs the command line as a separate program against a whole system. The tests
+// that need no system are in services/cli.
 package cli_test
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// asProgram is set in the environment of the test binary to make it run as the command
-// line. A test can then start it, talk to it over its pipes and kill it.
+// asProgram is an environment variable that makes the test binary run as the command line. A test
+// can start this program, write to its pipes and kill it.
 const asProgram = "LINKREEL_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program returns a command of the real program, with its own folders under dir.
+// program returns a command that runs the real program, with its own folders under dir.
 func program(ctx context.Context, t *testing.T, dir, base, key string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -58,20 +58,20 @@ func realStack(t *testing.T) *standalone.Stack {
 	}
 	s, err := standalone.Start(context.Background(), standalone.Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
 		"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
-		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
+		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 	}})
 	if err != nil {
-		t.Fatalf("start the stack: %v", err)
+		t.Fatalf("cannot start the stack: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Errorf("stop the stack: %v", err)
+			t.Errorf("cannot stop the stack: %v", err)
 		}
 	})
 	return s
 }
 
-// The results of tools, as an assistant sees them.
+// These are the results of tools in the form that an assistant gets.
 type (
 	link struct {
 		ID, ShortURL, Slug, DestinationURL, Title, Status, CreatedAt, ExpiresAt string
@@ -86,8 +86,7 @@ type (
 	}
 )
 
-// The test holds a whole conversation over the pipes of the real program, against a real
-// system.
+// The test has a whole conversation with the real program over its pipes, against a real system.
 func TestAssistantConversation(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -98,7 +97,7 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	clip := filepath.Join(films, "clip.mp4")
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v: %s", err, out)
+		t.Fatalf("cannot make a clip: %v: %s", err, out)
 	}
 	for name, text := range map[string]string{filepath.Join(films, "notes.mp4"): "no video", filepath.Join(films, "broken.mp4"): "\x00\x00\x00\x18ftypmp42 and no more", filepath.Join(dir, "private.txt"): "a secret"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -110,7 +109,7 @@ func TestAssistantConversation(t *testing.T) {
 	// Links: create, reject, find, change, count, delete.
 	made := clitest.Good[link](k, "create_link", clitest.Args{"url": "https://example.com/spring", "slug": "mcp-spring", "title": "Spring sale", "expires": "7d"})
 	if made.ShortURL != s.ShortBaseURL+"/mcp-spring" || made.ExpiresAt == "" || made.Status != "active" {
-		t.Errorf("created %+v", made)
+		t.Errorf("the created link is %+v, want the slug mcp-spring, an expiry and the status active", made)
 	}
 	k.Bad("create_link", clitest.Args{"url": "https://example.com/", "slug": "mcp-spring"}, "SLUG_TAKEN: ", "[request ")
 	k.Bad("create_link", clitest.Args{"url": "ftp://example.com/"}, "VALIDATION_ERROR: ", ". url: ")
@@ -119,7 +118,7 @@ func TestAssistantConversation(t *testing.T) {
 		clitest.Good[link](k, "create_link", clitest.Args{"url": fmt.Sprintf("https://example.com/more/%d", i)})
 	}
 	if found := clitest.Good[found](k, "find_links", clitest.Args{"text": "SPRING"}); len(found.Links) != 1 || found.Links[0].ID != made.ID || found.NextCursor != "" {
-		t.Errorf("found %+v", found)
+		t.Errorf("find_links returned %+v, want the created link and no further page", found)
 	}
 	var walked []string
 	for cursor := ""; ; {
@@ -141,25 +140,25 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	k.Bad("update_link", clitest.Args{"id": made.ID}, "INVALID_ARGUMENT", "nothing to change")
 	if stats := clitest.Good[client.LinkStats](k, "link_stats", clitest.Args{"id": made.ID}); stats.Total != 0 || len(stats.Days) == 0 {
-		t.Errorf("stats %+v", stats)
+		t.Errorf("the stats are %+v, want no clicks and some days", stats)
 	}
 	if gone := clitest.Good[struct{ Deleted bool }](k, "delete_link", clitest.Args{"id": made.ID}); !gone.Deleted {
-		t.Errorf("deleted %+v", gone)
+		t.Errorf("delete_link returned %+v, want deleted", gone)
 	}
 	k.Bad("get_link", clitest.Args{"id": made.ID}, "LINK_NOT_FOUND")
 
-	// Videos: upload with progress, watch until ready, fail with a reason, refuse files
-	// outside the folder.
+	// Videos: upload with progress, wait until ready, fail with a reason, reject files outside the
+	// folder.
 	v := clitest.Good[video](k, "upload_video", clitest.Args{"path": "clip.mp4", "title": "Clip", "password": "never to be repeated", "waitSeconds": 120})
 	if v.Status != "ready" || v.Privacy != "password" || !strings.HasPrefix(v.ShareURL, s.BaseURL+"/v/") || v.Width != 320 {
-		t.Errorf("uploaded %+v", v)
+		t.Errorf("the uploaded video is %+v, want it ready, with a password and 320 pixels wide", v)
 	}
 	k.CheckProgress()
 	if again := clitest.Good[video](k, "get_video", clitest.Args{"id": v.ID, "waitSeconds": 1}); again.Status != "ready" || again.ShareURL != v.ShareURL {
-		t.Errorf("status %+v", again)
+		t.Errorf("get_video returned %+v, want the ready video", again)
 	}
 	if list := clitest.Good[struct{ Videos []video }](k, "find_videos", nil); len(list.Videos) != 1 || list.Videos[0].ID != v.ID {
-		t.Errorf("videos %+v", list)
+		t.Errorf("find_videos returned %+v, want the uploaded video", list)
 	}
 	k.Bad("upload_video", clitest.Args{"path": clip, "privacy": "secret"}, "privacy")
 	k.Bad("upload_video", clitest.Args{"path": clip, "expires": "soon"}, "INVALID_ARGUMENT")

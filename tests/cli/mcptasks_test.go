@@ -18,14 +18,14 @@ import (
 	"github.com/linkreel/linkreel/services/cli/clitest"
 )
 
-// answersFile names a file with a JSON list of {"task": number, "tool", "arguments"}. Somebody
-// wrote it who saw only the tasks and the tools' schemas. If it is set, the test checks these
-// answers instead of the table's own calls.
+// answersFile names a file with a JSON list of {"task": number, "tool", "arguments"}. Its author
+// saw only the tasks and the tools' schemas. If it is set, the test checks these answers instead of
+// the table's own calls.
 const answersFile = "LINKREEL_MCP_ANSWERS"
 
-// task is a request to an assistant: a sentence, the tool that does it, the tool's arguments, and a
-// check of the result. In texts, https://s.example/ stands for the deployment's short host, and
-// vid_tour and similar names stand for the ids of videos.
+// task is a request to an assistant: a sentence, the tool for it, the tool's arguments, and a check
+// of the result. In these texts, https://s.example/ represents the deployment's short host, and
+// vid_tour and similar names represent the IDs of videos.
 type task struct {
 	sentence string
 	tool     string
@@ -33,23 +33,23 @@ type task struct {
 	holds    func(w *world, said string) error
 }
 
-// world is the account in which the tasks are done.
+// world is the account on which the tasks operate.
 type world struct {
 	t      *testing.T
 	c      *client.Client
 	short  string            // the short host's address
-	videos map[string]string // ids by name, such as vid_tour
+	videos map[string]string // IDs by name, such as vid_tour
 }
 
 type list = []any
 
-// shows checks that the tool's response contains all texts, and none of those that begin with "!".
+// shows checks that the tool's response contains all texts, but no text that begins with "!".
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
 			unwanted, found := strings.CutPrefix(text, "!")
 			if strings.Contains(said, w.real(unwanted)) == found {
-				return fmt.Errorf("the response must have %q: %s", text, said)
+				return fmt.Errorf("the response breaks the condition %q: %s", text, said)
 			}
 		}
 		return nil
@@ -63,7 +63,7 @@ func linkIs(slug string, must func(*client.Link) bool) func(*world, string) erro
 	}
 }
 
-// to checks that there is a link to an address and that it satisfies must.
+// to checks that a link to an address exists and satisfies must.
 func to(address string, must func(*client.Link) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		return w.aLink(func(l client.LinkSummary) bool { return l.DestinationURL == address }, must)
@@ -77,16 +77,16 @@ func (w *world) aLink(which func(client.LinkSummary) bool, must func(*client.Lin
 	}
 	i := slices.IndexFunc(all, which)
 	if i < 0 {
-		return fmt.Errorf("there is no such link")
+		return fmt.Errorf("the account has no such link")
 	}
 	l, err := w.c.GetLink(w.t.Context(), all[i].ID)
 	if err == nil && !must(l) {
-		err = fmt.Errorf("the link is %+v", l)
+		err = fmt.Errorf("the link does not satisfy the condition: %+v", l)
 	}
 	return err
 }
 
-// links checks that each of the links with these slugs satisfies must.
+// links checks that each link with one of these slugs satisfies must.
 func links(must func(*client.Link) bool, slugs ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, slug := range slugs {
@@ -117,13 +117,13 @@ func videoHas(name string, must func(*client.Video, *client.VideoAccess) bool) f
 		}
 		access, err := w.c.GetVideoAccess(w.t.Context(), v.ID)
 		if err == nil && !must(v, access) {
-			err = fmt.Errorf("the video is %+v, with access %+v", v, access)
+			err = fmt.Errorf("the video does not satisfy the condition: %+v, with access %+v", v, access)
 		}
 		return err
 	}
 }
 
-// in reports whether a time is about d from now.
+// in reports whether a time is about d after the current time.
 func in(at *client.Time, d time.Duration) bool {
 	return at != nil && time.Until(at.Time()) > d-10*time.Minute && time.Until(at.Time()) < d+10*time.Minute
 }
@@ -181,7 +181,7 @@ var tasks = []task{
 	{"Give me the link that has the id crm-4711 in our CRM.", "find_links", clitest.Args{"externalId": "crm-4711"}, shows("https://s.example/from-crm", "!news-june")},
 	{"Show me our three newest links.", "find_links", clitest.Args{"limit": 3}, func(_ *world, said string) error {
 		if n := strings.Count(said, `"slug"`); n != 3 {
-			return fmt.Errorf("%d links", n)
+			return fmt.Errorf("the response has %d links, want 3", n)
 		}
 		return nil
 	}},
@@ -248,7 +248,7 @@ var tasks = []task{
 		})},
 	{"Delete the video vid_gone.", "delete_video", clitest.Args{"id": "vid_gone"}, func(w *world, _ string) error {
 		if _, err := w.c.GetVideo(w.t.Context(), w.videos["vid_gone"]); !client.IsNotFound(err) {
-			return fmt.Errorf("reading it gives %w", err)
+			return fmt.Errorf("reading the deleted video returned %w, want not found", err)
 		}
 		return nil
 	}},
@@ -256,7 +256,7 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real puts the deployment's real addresses and ids into a text of the table.
+// real replaces the names in a text of the table with the deployment's real addresses and IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {
@@ -265,7 +265,7 @@ func (w *world) real(text string) string {
 	return text
 }
 
-// args does the same in all arguments of a tool.
+// args calls real for all arguments of a tool.
 func (w *world) args(in clitest.Args) (out clitest.Args) {
 	w.t.Helper()
 	b, err := json.Marshal(in)
@@ -278,7 +278,7 @@ func (w *world) args(in clitest.Args) (out clitest.Args) {
 	return out
 }
 
-// prepare makes the records that the tasks refer to.
+// prepare creates the records that the tasks refer to.
 func (w *world) prepare(clip string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -341,7 +341,7 @@ func (w *world) prepare(clip string) {
 	w.videos["vid_tour"] = tour.VideoID
 }
 
-// answers returns the calls to make: those from the file, or the table's own.
+// answers returns the calls to make: the file's calls, or the table's own.
 func answers(t *testing.T) []task {
 	t.Helper()
 	todo := slices.Clone(tasks)
@@ -362,11 +362,11 @@ func answers(t *testing.T) []task {
 		t.Fatal(err)
 	}
 	for i := range todo {
-		todo[i].tool = "" // a task that the file leaves out counts as not done
+		todo[i].tool = "" // a task that is missing in the file counts as not done
 	}
 	for _, a := range given {
 		if a.Task < 1 || a.Task > len(todo) {
-			t.Fatalf("there is no task %d", a.Task)
+			t.Fatalf("the file has an answer for task %d, which does not exist", a.Task)
 		}
 		todo[a.Task-1].tool, todo[a.Task-1].in = a.Tool, a.Arguments
 	}
@@ -376,19 +376,20 @@ func answers(t *testing.T) []task {
 // do calls the task's tool and checks the result.
 func (d *task) do(w *world, k *clitest.Talk) error {
 	if d.tool == "" {
-		return errors.New("no answer")
+		return errors.New("the file has no answer for this task")
 	}
 	res, err := k.Session.CallTool(w.t.Context(), &mcp.CallToolParams{Name: d.tool, Arguments: w.args(d.in)})
 	if err != nil {
 		return err
 	}
 	if res.IsError {
-		return fmt.Errorf("refused: %s", clitest.Said(res))
+		return fmt.Errorf("the tool returned an error: %s", clitest.Said(res))
 	}
 	return d.holds(w, clitest.Said(res))
 }
 
-// Sixty things that people ask for take one call of one tool each, against a whole system.
+// Each of sixty common requests needs one call of one tool. The test makes these calls against a
+// whole system.
 func TestAssistantDoesSixtyTasks(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -399,7 +400,7 @@ func TestAssistantDoesSixtyTasks(t *testing.T) {
 	}
 	clip := filepath.Join(films, "clip.mp4")
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v: %s", err, out)
+		t.Fatalf("cannot make a clip: %v: %s", err, out)
 	}
 	c, err := client.New(client.Config{BaseURL: s.BaseURL, Key: s.Keys["business"]})
 	if err != nil {
@@ -417,8 +418,8 @@ func TestAssistantDoesSixtyTasks(t *testing.T) {
 		}
 		t.Errorf("task %d, %s\n\t%s %v: %v", i+1, todo.sentence, todo.tool, todo.in, err)
 	}
-	t.Logf("%d of %d tasks are right", right, len(tasks))
+	t.Logf("%d of %d tasks are done correctly", right, len(tasks))
 	if len(tasks) != 60 {
-		t.Errorf("%d tasks, want 60", len(tasks))
+		t.Errorf("the table has %d tasks, want 60", len(tasks))
 	}
 }

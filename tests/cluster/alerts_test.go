@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A casesFile is a file of alerts/: test cases of promtool, with three additions. See
+// casesFile is a file of alerts/: test cases of promtool with three additions. See
 // alerts/README.md.
 type casesFile struct {
-	Values   []string    `yaml:"values,omitempty"` // of the chart, beside everyAlert
+	Values   []string    `yaml:"values,omitempty"` // of the chart, in addition to everyAlert
 	Rules    []string    `yaml:"rule_files"`
 	Interval string      `yaml:"evaluation_interval"`
 	Tests    []alertCase `yaml:"tests"`
@@ -29,7 +29,7 @@ type alertCase struct {
 	Series   []series      `yaml:"input_series"`
 	Expects  []expectation `yaml:"alert_rule_test,omitempty"`
 	Queries  []query       `yaml:"promql_expr_test,omitempty"`
-	Silent   []string      `yaml:"silent,omitempty"` // times at which no alert fires
+	Silent   []string      `yaml:"silent,omitempty"` // times at which no alert may fire
 }
 
 type series struct {
@@ -58,7 +58,7 @@ type fired struct {
 	Labels map[string]string `yaml:"exp_labels"`
 }
 
-// rule is a rule of Prometheus. A case leaves out the fields that it need not repeat.
+// rule is a rule of Prometheus. A case omits the fields that it need not repeat.
 type rule struct {
 	Record      string            `yaml:"record,omitempty"`
 	Alert       string            `yaml:"alert,omitempty"`
@@ -74,7 +74,7 @@ type ruleGroup struct {
 	Rules    []rule `yaml:"rules"`
 }
 
-// everyAlert are the values with which the chart has all its alerts.
+// everyAlert contains the values with which the chart has all its alerts.
 var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true", "backup.enabled=true"}
 
 // rulesOf returns the rules that the chart renders for a release, and the kind of their object.
@@ -101,7 +101,7 @@ func rulesOf(t *testing.T, release, namespace string, values ...string) (groups 
 	return nil, ""
 }
 
-// alertsOf returns the names of the alerts among the rules.
+// alertsOf returns the names of the alerts in the rules.
 func alertsOf(groups []ruleGroup) []string {
 	names := map[string]bool{}
 	for _, g := range groups {
@@ -114,8 +114,8 @@ func alertsOf(groups []ruleGroup) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// scoped does to the rules what Google's operator does: it adds the namespace, and rejects rules
-// that set one of the operator's own labels.
+// scoped changes the rules as Google's operator does: it adds the namespace, and it rejects rules
+// that set one of the operator's labels.
 func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	t.Helper()
 	for _, g := range groups {
@@ -125,7 +125,7 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 		for _, r := range g.Rules {
 			for _, label := range []string{"project_id", "location", "cluster", "namespace"} {
 				if r.Labels[label] != "" {
-					t.Errorf("%s sets the label %s, which Google's operator refuses", r.Record+r.Alert, label)
+					t.Errorf("%s sets the label %s, which Google's operator rejects", r.Record+r.Alert, label)
 				}
 			}
 			r.Labels["namespace"] = namespace
@@ -133,13 +133,13 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	}
 }
 
-// promtool runs the cases of a file with the rules of the releases, which are given as name and
+// promtool runs the cases of a file with the rules of the releases. A release has a name and a
 // namespace.
 func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	t.Helper()
 	program, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Fatal("promtool is not installed; run `make tools`")
+		t.Fatal("promtool is not installed. Run `make tools`")
 	}
 	dir := t.TempDir()
 	for i, of := range releases {
@@ -148,9 +148,9 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 			scoped(t, groups, of[1])
 		}
 		for g := range groups {
-			groups[g].Name += fmt.Sprint(" ", i) // Prometheus distinguishes groups by file, promtool by name
+			groups[g].Name += fmt.Sprint(" ", i) // Prometheus distinguishes groups by file, but promtool only by name
 			for r := range groups[g].Rules {
-				groups[g].Rules[r].Annotations = nil // so the cases need not repeat them
+				groups[g].Rules[r].Annotations = nil // without annotations, the cases need not repeat them
 			}
 		}
 		needed(groups, marshal(t, file))
@@ -160,18 +160,18 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	file.Values = nil
 	write(t, filepath.Join(dir, "cases.yaml"), marshal(t, file))
 	if out, err := exec.CommandContext(t.Context(), program, "test", "rules", filepath.Join(dir, "cases.yaml")).CombinedOutput(); err != nil {
-		t.Errorf("promtool: %v\n%s", err, out)
+		t.Errorf("promtool reports failed cases: %v\n%s", err, out)
 	}
 }
 
-// needed removes alerts that no case expects and records that no rule reads. Most of the time is
-// spent on windows of several days.
+// needed removes alerts that no case expects, and recording rules that no rule reads. Windows of
+// several days take most of the time.
 func needed(groups []ruleGroup, cases string) {
 	reads := cases
 	dropped := func(r rule) bool {
 		return !strings.Contains(reads, "ALERTS{") && !strings.Contains(reads, r.Record+r.Alert)
 	}
-	for range 2 { // a record may read another record
+	for range 2 { // a recording rule may read another one
 		for _, g := range groups {
 			for _, r := range g.Rules {
 				if !dropped(r) {
@@ -185,18 +185,18 @@ func needed(groups []ruleGroup, cases string) {
 	}
 }
 
-// cases reads the files of alerts/, by name.
+// cases returns the files of alerts/ by name.
 func cases(t *testing.T) map[string]casesFile {
 	t.Helper()
 	paths, err := filepath.Glob("alerts/*.yaml")
 	if err != nil || len(paths) < 3 {
-		t.Fatalf("found %v: %v", paths, err)
+		t.Fatalf("alerts/ has the files %v, want at least 3: %v", paths, err)
 	}
 	files := map[string]casesFile{}
 	for _, path := range paths {
 		var file casesFile
 		if err := yaml.Unmarshal(read(t, path), &file); err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("cannot parse %s: %v", path, err)
 		}
 		groups, _ := rulesOf(t, "try", "ns", file.Values...)
 		for i := range file.Tests {
@@ -209,7 +209,7 @@ func cases(t *testing.T) map[string]casesFile {
 
 var ours = regexp.MustCompile(`\bours\b`)
 
-// fillIn adds what the format of alerts/ lets a case leave out.
+// fillIn adds the fields that a case in alerts/ may omit.
 func (c *alertCase) fillIn(alerts []string) {
 	for i, s := range c.Series {
 		c.Series[i].Series = ours.ReplaceAllString(s.Series, `namespace="ns",release="try"`)
@@ -227,7 +227,7 @@ func (c *alertCase) fillIn(alerts []string) {
 	c.Silent = nil
 }
 
-// TestAlertsFireInTheirOutageOnly plays the cases of alerts/ with promtool.
+// TestAlertsFireInTheirOutageOnly runs the cases of alerts/ with promtool.
 func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 	t.Parallel()
 	fires, silent := map[string]bool{}, map[string]bool{}
@@ -249,14 +249,15 @@ func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 	groups, _ := rulesOf(t, "try", "ns")
 	for _, alert := range alertsOf(groups) {
 		if !fires[alert] || !silent[alert] {
-			t.Errorf("alerts/ has no case in which %s fires (%v), or none in which it almost fires (%v)", alert, fires[alert], silent[alert])
+			t.Errorf("alerts/ needs a case in which %s fires (has one: %v) and one in which it almost fires (has one: %v)", alert, fires[alert], silent[alert])
 		}
 	}
 }
 
-// TestReleasesUnderOnePrometheus puts a release through all outages of alerts/ at once. A release of
-// the same name in another namespace and another one in the same namespace have rules of their own
-// under the same Prometheus. Their alerts stay silent, and no two rules record the same series.
+// TestReleasesUnderOnePrometheus runs all outages of alerts/ at the same time in one release. A
+// release with the same name in another namespace and another release in the same namespace have
+// their own rules in the same Prometheus. Their alerts must not fire, and no two rules may record
+// the same series.
 func TestReleasesUnderOnePrometheus(t *testing.T) {
 	t.Parallel()
 	all := alertCase{Name: "every outage at once", Interval: "1m", Queries: []query{
@@ -297,8 +298,8 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Each alert links to its section in the manual of its own version. The section names the first
-// three things to look at, and Prometheus can parse its queries.
+// Each alert must link to its section in the manual of its version. The section must list the first
+// three steps, and Prometheus must be able to parse its queries.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))
@@ -310,7 +311,7 @@ func TestRunbooks(t *testing.T) {
 				continue
 			}
 			if want := fmt.Sprintf("https://github.com/linkreel/linkreel/blob/v%s/docs/operations.md#%s", version, strings.ToLower(r.Alert)); r.Annotations["runbook_url"] != want {
-				t.Errorf("the runbook of %s is at %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+				t.Errorf("the runbook_url of %s is %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
 			}
 			if r.Annotations["summary"] == "" || r.Labels["severity"] == "" || r.Labels["namespace"] != "ns" || r.Labels["release"] != "try" {
 				t.Errorf("%s lacks a summary or one of the labels severity, namespace and release: %v", r.Alert, r)
@@ -331,18 +332,18 @@ func TestRunbooks(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
-				t.Errorf("the section of %s names no command or query as step %d", alert, n)
+				t.Errorf("the section of %s has no command or query in step %d", alert, n)
 			}
 		}
 	}
 	if len(queries) < 30 {
-		t.Errorf("found only %d queries", len(queries))
+		t.Errorf("the sections have only %d queries, want at least 30", len(queries))
 	}
 	readable(t, queries)
 }
 
-// Each expression of a panel selects a namespace and a release, uses series that exist, and can be
-// parsed by Prometheus.
+// Each expression of a panel must select a namespace and a release and use series that exist.
+// Prometheus must be able to parse it.
 func TestTheDashboardShowsOneRelease(t *testing.T) {
 	t.Parallel()
 	var dashboard struct {
@@ -367,17 +368,17 @@ func TestTheDashboardShowsOneRelease(t *testing.T) {
 		for _, target := range panel.Targets {
 			for _, selector := range regexp.MustCompile(`\{[^}]*\}`).FindAllString(target.Expr, -1) {
 				if !selected.MatchString(selector) {
-					t.Errorf("the panel %q selects %s", panel.Title, selector)
+					t.Errorf("the panel %q selects %s, want one namespace and one release", panel.Title, selector)
 				}
 			}
 			names := regexp.MustCompile(`([\w:]+)\{`).FindAllStringSubmatch(target.Expr, -1)
 			for _, m := range names {
 				if name := m[1]; !recorded[name] && !regexp.MustCompile(`^(linkreel|localcloud|http_server)_`).MatchString(name) && !slices.Contains(ofOthers, name) {
-					t.Errorf("the panel %q shows %s, which neither we nor a known exporter has", panel.Title, name)
+					t.Errorf("the panel %q shows %s, which neither Linkreel nor a known exporter exports", panel.Title, name)
 				}
 			}
 			if len(names) == 0 {
-				t.Errorf("the panel %q shows no series: %s", panel.Title, target.Expr)
+				t.Errorf("the expression of the panel %q uses no series: %s", panel.Title, target.Expr)
 			}
 			expr := strings.NewReplacer("$__rate_interval", "1m", "$namespace", "ns", "$release", "try").Replace(target.Expr)
 			rules = append(rules, rule{Record: fmt.Sprint("panel", len(rules)), Expr: expr})
@@ -386,17 +387,17 @@ func TestTheDashboardShowsOneRelease(t *testing.T) {
 	readable(t, rules)
 }
 
-// readable fails unless Prometheus can parse the expressions of the rules.
+// readable fails the test unless Prometheus can parse the rules' expressions.
 func readable(t *testing.T, rules []rule) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, marshal(t, map[string]any{"groups": []ruleGroup{{Name: "expressions", Interval: "1m", Rules: rules}}}))
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", path).CombinedOutput(); err != nil {
-		t.Errorf("promtool: %v\n%s", err, out)
+		t.Errorf("promtool cannot parse the rules: %v\n%s", err, out)
 	}
 }
 
-// ofOthers are metrics that panels show but that other programs export: Go's client, cAdvisor and
+// ofOthers lists metrics that panels show and other programs export: Go's client, cAdvisor and
 // Redis's exporter. A test in tests/repo compares our own metrics with the code.
 var ofOthers = []string{
 	"process_resident_memory_bytes", "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total",

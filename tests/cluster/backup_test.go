@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// mounts lists the pods whose containers get a Secret, as files or in their environment.
+// mounts lists the pods with a container that gets a Secret, as files or in its environment.
 func mounts(all []pod, secret string) (owners []string) {
 	for _, p := range all {
 		if slices.Contains(references(p), reference{"Secret", secret}) {
@@ -26,7 +26,7 @@ func containerOf(t *testing.T, all []pod, owner, name string) object {
 			}
 		}
 	}
-	t.Fatalf("%s has no container %s", owner, name)
+	t.Fatalf("%s has no container with the name %s", owner, name)
 	return nil
 }
 
@@ -36,7 +36,7 @@ const (
 )
 
 // Only the backup job and localcloud have the token, and only the job can reach the port. Without
-// backup.enabled, localcloud has no such port.
+// backup.enabled, localcloud does not open this port.
 func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	t.Parallel()
 	plain, err := render(t)
@@ -48,7 +48,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 			t.Errorf("%s exists without backup.enabled", o.name())
 		}
 		if text := fmt.Sprint(o); strings.Contains(text, "8087") || strings.Contains(text, "--backup-addr") {
-			t.Errorf("%s %s opens the port of backups without backup.enabled", o.kind(), o.name())
+			t.Errorf("%s %s opens the backup port without backup.enabled", o.kind(), o.name())
 		}
 	}
 	objects, err := render(t, "--set", "backup.enabled=true")
@@ -57,15 +57,15 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	}
 	all := pods(objects)
 	if got := mounts(all, "try-linkreel-backup"); !slices.Equal(got, []string{backupJob, localcloud}) && !slices.Equal(got, []string{localcloud, backupJob}) {
-		t.Errorf("the token of backups is in %v", got)
+		t.Errorf("the backup token is in %v, want the backup job and localcloud", got)
 	}
 	args := fmt.Sprint(containerOf(t, all, localcloud, "localcloud")["args"])
 	if !strings.Contains(args, "--backup-addr=:8087 --backup-token-file=/etc/linkreel-backup/token") {
-		t.Errorf("localcloud runs with %s", args)
+		t.Errorf("localcloud runs with the arguments %s, want the backup address and the token file", args)
 	}
 	target := podOf(objects, all, "try-linkreel-localcloud", 8087)
 	if target == nil {
-		t.Fatal("no Service leads to the port of backups")
+		t.Fatal("no Service has the backup port")
 	}
 	policies := map[string]object{}
 	for _, o := range objects {
@@ -81,21 +81,21 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 		from := slices.ContainsFunc(listAt(policies[localcloud], "ingress"), func(rule object) bool { return allowsFrom(rule, 8087, *target, p) })
 		to := policies[p.owner] == nil || slices.ContainsFunc(listAt(policies[p.owner], "egress"), func(rule object) bool { return allows(rule, "to", 8087, target) })
 		if (from && to) != (p.owner == backupJob) {
-			t.Errorf("%s can reach the port of backups: %v", p.owner, from && to)
+			t.Errorf("%s can reach the backup port: %v, want only the backup job", p.owner, from && to)
 		}
 	}
 	job := policies[backupJob]
 	for _, port := range []int{8083, 8085, 8086} {
 		if slices.ContainsFunc(listAt(job, "egress"), func(rule object) bool { return allows(rule, "to", port, target) }) {
-			t.Errorf("the job can call port %d of localcloud", port)
+			t.Errorf("the backup job can call port %d of localcloud, want only the backup port", port)
 		}
 	}
 	if ingress, ok := job["ingress"].([]any); !ok || len(ingress) > 0 {
-		t.Errorf("other pods can call the job: %v", job["ingress"])
+		t.Errorf("other pods can call the backup job: %v", job["ingress"])
 	}
 }
 
-// Backups run one at a time, have a deadline, and wait while a restore is enabled.
+// Backups run one at a time and have a deadline. They are suspended while a restore is enabled.
 func TestBackupsRunOneAtATime(t *testing.T) {
 	t.Parallel()
 	for _, restoring := range []bool{false, true} {
@@ -109,13 +109,13 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 			}
 			job := mapAt(o, "spec", "jobTemplate", "spec")
 			if o.at("spec", "concurrencyPolicy") != "Forbid" || o.at("spec", "timeZone") != "Etc/UTC" || job["activeDeadlineSeconds"] != 1234 || o.at("spec", "suspend") != restoring {
-				t.Errorf("with restore.enabled=%v: %v", restoring, o)
+				t.Errorf("with restore.enabled=%v, the CronJob does not run one backup at a time in UTC with a deadline, or its suspension is wrong: %v", restoring, o)
 			}
 		}
 	}
 }
 
-// Only a restore gets the keys that it checks, and it must not be able to write to the backups.
+// Only a restore gets the keys that it checks. It must not be able to write to the backups.
 func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	t.Parallel()
 	for _, values := range [][]string{{"--set", "backup.enabled=true"}, {"--set", "backup.enabled=true,restore.enabled=true"}, {"--values", chart + "/ci/everything.yaml"}} {
@@ -127,7 +127,7 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 		running := fmt.Sprint(containerOf(t, all, localcloud, "localcloud"))
 		for _, word := range []string{"webhook-secret-key", "CERTIFICATE_KEY", "identity", "/backups"} {
 			if strings.Contains(running, word) {
-				t.Errorf("%v: localcloud itself gets %s", values, word)
+				t.Errorf("%v: the localcloud container gets %s", values, word)
 			}
 		}
 		var restore object
@@ -139,7 +139,7 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 			}
 		}
 		if strings.Contains(values[1], "restore") != (restore != nil) && values[0] == "--set" {
-			t.Fatalf("%v: restore container %v", values, restore)
+			t.Fatalf("%v: the restore container is %v", values, restore)
 		}
 		for _, m := range listAt(restore, "volumeMounts") {
 			if path := fmt.Sprint(m["mountPath"]); path != "/data" && path != "/objects" && m["readOnly"] != true {
@@ -149,8 +149,9 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	}
 }
 
-// TestARestoredDatabaseIsTreatedBeforePodsUseIt: on Google's services a Job with the identity and
-// the settings of auth runs before each upgrade with restore.enabled, and never otherwise.
+// TestARestoredDatabaseIsTreatedBeforePodsUseIt checks a Job on Google's services. With
+// restore.enabled it runs before each upgrade, with the identity and the settings of auth.
+// Otherwise it does not exist.
 func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
 	t.Parallel()
 	google := []string{"--values", chart + "/ci/google.yaml", "--set", "auth.env.LINKREEL_AUDIT_DIR=/audit"}
@@ -165,22 +166,22 @@ func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
 		}
 		at := slices.IndexFunc(objects, func(o object) bool { return o.name() == "try-linkreel-restore" })
 		if (at >= 0) != restoring {
-			t.Errorf("with restore.enabled=%v there is a Job: %v", restoring, at >= 0)
+			t.Errorf("with restore.enabled=%v, the Job exists: %v, want the same", restoring, at >= 0)
 		}
 		if at < 0 {
 			continue
 		}
 		if hook := objects[at].at("metadata", "annotations").(map[string]any)["helm.sh/hook"]; hook != "pre-upgrade" {
-			t.Errorf("the Job runs at %v", hook)
+			t.Errorf("the Job's hook is %v, want pre-upgrade", hook)
 		}
 		all := pods(objects)
 		job, auth := containerOf(t, all, "Job try-linkreel-restore", "restore"), containerOf(t, all, "Deployment try-linkreel-auth", "auth")
 		if got := fmt.Sprint(job["args"]); got != "[restore --since=2026-11-26T12:00:00Z]" {
-			t.Errorf("the Job runs with %s", got)
+			t.Errorf("the Job runs with the arguments %s", got)
 		}
 		for _, field := range []string{"image", "env", "volumeMounts", "securityContext"} {
 			if fmt.Sprint(job[field]) != fmt.Sprint(auth[field]) {
-				t.Errorf("the Job has another %s than auth: %v, want %v", field, job[field], auth[field])
+				t.Errorf("the Job's %s is %v, want auth's %v", field, job[field], auth[field])
 			}
 		}
 		if text := fmt.Sprint(job["env"]); !strings.Contains(text, "name:LINKREEL_FIRESTORE_DATABASE value:restored") || !strings.Contains(text, "LINKREEL_AUDIT_DIR") {

@@ -32,10 +32,10 @@ const chart = "../../charts/linkreel"
 
 var update = flag.Bool("update", false, "rewrite the generated parts of the chart")
 
-// value is one of the chart's values: a leaf that values.yaml documents.
+// value is a leaf of the chart's values that values.yaml documents.
 type value struct{ path, doc, def string }
 
-// documented reads values.yaml: each "# -- sentence" documents the key below it.
+// documented reads values.yaml. Each "# -- sentence" documents the key below it.
 func documented(t *testing.T) []value {
 	t.Helper()
 	var doc yaml.Node
@@ -56,7 +56,7 @@ func documented(t *testing.T) []value {
 				walk(val, at)
 			case overridden(at):
 			default:
-				t.Errorf("values.yaml: %s has no sentence (# -- …)", at)
+				t.Errorf("values.yaml has no sentence (# -- …) for %s", at)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func documented(t *testing.T) []value {
 	return values
 }
 
-// overridden reports whether at is the override of a default for one service.
+// overridden reports whether at overrides a default for one service.
 func overridden(at string) bool {
 	return regexp.MustCompile(`^(auth|links|videos|worker)\.(resources|graceSeconds)`).MatchString(at)
 }
@@ -85,7 +85,7 @@ func inline(t *testing.T, n *yaml.Node) string {
 func TestValues(t *testing.T) {
 	t.Parallel()
 	values := documented(t)
-	t.Run("each is in the schema", func(t *testing.T) {
+	t.Run("in the schema", func(t *testing.T) {
 		t.Parallel()
 		var schema map[string]any
 		if err := json.Unmarshal(read(t, filepath.Join(chart, "values.schema.json")), &schema); err != nil {
@@ -97,7 +97,7 @@ func TestValues(t *testing.T) {
 			}
 		}
 	})
-	t.Run("each is used by a template", func(t *testing.T) {
+	t.Run("in a template", func(t *testing.T) {
 		t.Parallel()
 		templates := templates(t)
 		for _, v := range values {
@@ -107,7 +107,7 @@ func TestValues(t *testing.T) {
 			}
 		}
 	})
-	t.Run("README lists them", func(t *testing.T) {
+	t.Run("in the README", func(t *testing.T) {
 		t.Parallel()
 		var table strings.Builder
 		table.WriteString("| Value | Default | Meaning |\n|---|---|---|\n")
@@ -118,7 +118,7 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// inSchema follows path through properties and $ref.
+// inSchema follows path through properties and $ref. It reports whether the schema has the path.
 func inSchema(root, at map[string]any, path []string) bool {
 	for {
 		ref, ok := at["$ref"].(string)
@@ -138,8 +138,8 @@ func inSchema(root, at map[string]any, path []string) bool {
 	return ok && inSchema(root, next, path[1:])
 }
 
-// matchBetween compares the text between two marks of a file with want. With -update it writes want
-// there.
+// matchBetween compares the text between two marks of a file with want. With -update it replaces
+// the text with want.
 func matchBetween(t *testing.T, path, from, to, want string) {
 	t.Helper()
 	text := string(read(t, path))
@@ -153,7 +153,7 @@ func matchBetween(t *testing.T, path, from, to, want string) {
 		return
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is not up to date; run go test ./tests/cluster -update (-want +got):\n%s", path, diff)
+		t.Errorf("%s is not up to date; run `go test ./tests/cluster -update` (-want +got):\n%s", path, diff)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestIndexes(t *testing.T) {
 	for i, text := range standalone.Indexes() {
 		var one file
 		if err := json.Unmarshal(text, &one); err != nil {
-			t.Fatalf("file %d: %v", i, err)
+			t.Fatalf("cannot parse file %d: %v", i, err)
 		}
 		all.Indexes = appendNew(t, all.Indexes, one.Indexes)
 		all.FieldOverrides = appendNew(t, all.FieldOverrides, one.FieldOverrides)
@@ -187,12 +187,12 @@ func TestIndexes(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(string(want), string(read(t, path))); diff != "" {
-			t.Errorf("%s is not up to date; run go test ./tests/cluster -update (-want +got):\n%s", path, diff)
+			t.Errorf("%s is not up to date; run `go test ./tests/cluster -update` (-want +got):\n%s", path, diff)
 		}
 	}
 }
 
-// appendNew appends only new entries: several services may need the same index.
+// appendNew appends only new entries, because several services may need the same index.
 func appendNew(t *testing.T, to, from []json.RawMessage) []json.RawMessage {
 	t.Helper()
 	for _, item := range from {
@@ -217,19 +217,19 @@ func TestCases(t *testing.T) {
 	matchBetween(t, "README.md", "<!-- cases -->\n", "<!-- /cases -->", list.String())
 }
 
-// If a function is defined twice, the shell silently uses the last definition.
+// If a function has two definitions, the shell silently uses the last one.
 func TestFunctionsAreDefinedOnce(t *testing.T) {
 	t.Parallel()
 	text := string(read(t, "lib.sh")) + string(read(t, "test.sh"))
 	defined := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\(\)`).FindAllStringSubmatch(text, -1) {
 		if defined[m[1]] {
-			t.Errorf("%s is defined twice", m[1])
+			t.Errorf("test.sh and its library define %s twice", m[1])
 		}
 		defined[m[1]] = true
 	}
 	if len(defined) < 20 {
-		t.Fatalf("found only %d functions", len(defined))
+		t.Fatalf("the scripts define only %d functions, want at least 20", len(defined))
 	}
 }
 
@@ -239,7 +239,7 @@ type object map[string]any
 func (o object) kind() string { s, _ := o["kind"].(string); return s }
 func (o object) name() string { s, _ := o.at("metadata", "name").(string); return s }
 
-// at returns the value at path, or nil if there is none.
+// at returns the value at path, or nil if the path does not exist.
 func (o object) at(path ...string) any {
 	var v any = map[string]any(o)
 	for _, name := range path {
@@ -249,7 +249,7 @@ func (o object) at(path ...string) any {
 	return v
 }
 
-// helm returns the path of helm: the program that make builds, or the one on the PATH.
+// helm returns the path of helm: the program that make builds, or else the one on the PATH.
 func helm(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"../../.local/bin/helm", filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/helm"), "/var/lib/linkreel-cluster/bin/helm", "helm"} {
@@ -257,11 +257,12 @@ func helm(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatal("helm is not installed; `make chart` builds it")
+	t.Fatal("helm is not installed. Run `make chart` to build it")
 	return ""
 }
 
-// render returns the objects that the chart renders with args, as the release try in the namespace ns.
+// render returns the objects that the chart renders with args, for the release try in the namespace
+// ns.
 func render(t *testing.T, args ...string) ([]object, error) {
 	t.Helper()
 	return renderAs(t, "try", "ns", args...)
@@ -294,7 +295,7 @@ func TestRender(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("found %v: %v", files, err)
+		t.Fatalf("chart/ci has the files %v, want at least 3: %v", files, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -311,7 +312,7 @@ func TestRender(t *testing.T) {
 				}
 				seen[id] = true
 				if ns := o.at("metadata", "namespace"); ns != "ns" {
-					t.Errorf("%s is in namespace %v, want the release's", id, ns)
+					t.Errorf("%s is in the namespace %v, want ns", id, ns)
 				}
 				for _, complaint := range unrestricted(o) {
 					t.Errorf("%s: %s", id, complaint)
@@ -321,7 +322,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// A program in a pod cannot find out the limit of an emptyDir, so the chart must tell the worker.
+// A program in a pod cannot read the size limit of an emptyDir, so the chart must set it in the
+// worker's environment.
 func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[string]string{
@@ -347,8 +349,8 @@ func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	}
 }
 
-// unrestricted lists how a pod violates the "restricted" standard. It also lists a missing memory
-// limit and a writable root.
+// unrestricted lists how a pod violates the "restricted" pod security standard. It also reports a
+// missing memory limit and a writable root.
 func unrestricted(o object) (complaints []string) {
 	all := pods([]object{o})
 	if len(all) == 0 {
@@ -364,23 +366,23 @@ func unrestricted(o object) (complaints []string) {
 	need(pod.at("securityContext", "seccompProfile", "type") == "RuntimeDefault", "has no seccomp profile")
 	need(pod.at("automountServiceAccountToken") == false, "gets a service account's token")
 	for _, c := range all[0].containers {
-		need(c.at("securityContext", "allowPrivilegeEscalation") == false, "may escalate")
+		need(c.at("securityContext", "allowPrivilegeEscalation") == false, "may escalate its privileges")
 		need(c.at("securityContext", "readOnlyRootFilesystem") == true, "has a writable root")
-		need(cmp.Equal(c.at("securityContext", "capabilities", "drop"), []any{"ALL"}), "keeps capabilities")
+		need(cmp.Equal(c.at("securityContext", "capabilities", "drop"), []any{"ALL"}), "does not drop all capabilities")
 		need(c.at("resources", "limits", "memory") != nil, "has no memory limit")
 		need(c.at("resources", "requests", "cpu") != nil, "has no CPU request")
 	}
 	return complaints
 }
 
-// Before an install, the operator needs free resources for everything that the pods request.
+// Before an install, the operator must know how many resources the pods request.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
 	for _, says := range []string{`([\d.]+) processors and ([\d.]+) GiB that pods may request`, "`--set (worker[^`]+)` asks for ([\\d.]+) processors"} {
 		m := regexp.MustCompile(says).FindStringSubmatch(docs)
 		if m == nil {
-			t.Fatalf("operations.md has no text like %s", says)
+			t.Fatalf("operations.md has no text that matches %s", says)
 		}
 		args := []string{"--set", "image.tag=v1"}
 		wantCPU, wantMemory := m[1], m[2]
@@ -407,15 +409,15 @@ func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 			}
 		}
 		if got := tenthsUp(processors); got != wantCPU {
-			t.Errorf("%v: pods request %s processors, operations.md says %s", args, got, wantCPU)
+			t.Errorf("%v: the pods request %s processors, but operations.md says %s", args, got, wantCPU)
 		}
 		if got := tenthsUp(bytes / (1 << 30)); wantMemory != "" && got != wantMemory {
-			t.Errorf("%v: pods request %s GiB, operations.md says %s", args, got, wantMemory)
+			t.Errorf("%v: the pods request %s GiB, but operations.md says %s", args, got, wantMemory)
 		}
 	}
 }
 
-// tenthsUp rounds up to tenths, because the documented amount must be enough.
+// tenthsUp rounds up to tenths, because the documented amount must be sufficient.
 func tenthsUp(v float64) string { return fmt.Sprintf("%.1f", math.Ceil(10*v-1e-6)/10) }
 
 // quantity parses a Kubernetes quantity with the suffixes that the chart uses.
@@ -431,7 +433,7 @@ func quantity(t *testing.T, v any) float64 {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		t.Fatalf("not a quantity: %v", v)
+		t.Fatalf("%v is not a quantity", v)
 	}
 	return n * unit
 }
@@ -442,41 +444,41 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"two ways in":                     {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
-		"a route without a gateway":       {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
-		"google without a project":        {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
-		"no redis at all":                 {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
-		"two scalers for the worker":      {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
-		"a certificate without an issuer": {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
-		"one host for two jobs":           {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
-		"plain visitors past the proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
-		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
-		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
-		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
-		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
-		"an unknown choice of log lines":  {[]string{"--set", "links.logAccess=some"}, "logAccess"},
-		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
-		"a backup of Google's services":   {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
-		"a restore without backups":       {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
-		"a restore of an invalid name":    {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
-		"an invalid recipient":            {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
-		"a database without its time":     {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,restore.enabled=true"}, "needs restore.since"},
-		"a database of an invalid time":   {[]string{"--set", "restore.since=yesterday"}, "since"},
-		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
-		"a setting that is not ours":      {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
+		"two entry points":                         {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
+		"a route without a gateway":                {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
+		"google without a project":                 {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
+		"no redis":                                 {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
+		"two scalers for the worker":               {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
+		"a certificate without an issuer":          {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
+		"one host for two purposes":                {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
+		"direct visitors and proxies":              {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
+		"an authority without TLS":                 {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
+		"a preflight of localcloud":                {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
+		"an unknown jail":                          {[]string{"--set", "worker.jail=none"}, "jail"},
+		"an unknown log format":                    {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
+		"an unknown log access setting":            {[]string{"--set", "links.logAccess=some"}, "logAccess"},
+		"a resolver without a port":                {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
+		"a backup of Google's services":            {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,backup.enabled=true"}, "copies the chart's own localcloud"},
+		"a restore without backups":                {[]string{"--set", "restore.enabled=true"}, "needs backup.enabled"},
+		"a restore with an invalid name":           {[]string{"--set", "backup.enabled=true,restore.enabled=true,restore.backup=../x"}, "backup"},
+		"an invalid recipient":                     {[]string{"--set", "backup.enabled=true,backup.encryptTo=AGE-SECRET-KEY-1X"}, "encryptTo"},
+		"a restored database without a time":       {[]string{"--set", "cloud.mode=google,cloud.google.project=p,cloud.google.bucket=b,restore.enabled=true"}, "needs restore.since"},
+		"a restored database with an invalid time": {[]string{"--set", "restore.since=yesterday"}, "since"},
+		"an unknown value":                         {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
+		"an unsupported setting":                   {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := render(t, tt.args...)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("helm template %s = %v, want an error with %q", strings.Join(tt.args, " "), err, tt.want)
+				t.Errorf("helm template with %s returned %v, want an error with %q", strings.Join(tt.args, " "), err, tt.want)
 			}
 		})
 	}
 }
 
-// Google's balancers need a health check of the readiness of each service behind them, and a
-// NetworkPolicy that allows the check.
+// Google's balancers need a health check for the readiness of each public service. A NetworkPolicy
+// must allow the check.
 func TestGKE(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -502,37 +504,37 @@ func TestGKE(t *testing.T) {
 				switch o.kind() {
 				case "BackendConfig", "HealthCheckPolicy":
 					if !bytes.Contains(text, []byte(`"port":9090`)) || !bytes.Contains(text, []byte(`"requestPath":"/readyz"`)) {
-						t.Errorf("%s %s does not check readiness: %s", o.kind(), o.name(), text)
+						t.Errorf("%s %s does not check /readyz on port 9090: %s", o.kind(), o.name(), text)
 					}
 				case "NetworkPolicy":
 					if strings.HasSuffix(o.name(), "-worker") {
 						continue
 					}
 					if n := bytes.Count(text, []byte("35.191.0.0/16")); n < 2 {
-						t.Errorf("%s lets Google's probes in %d times, want the public ports and the admin port: %s", o.name(), n, text)
+						t.Errorf("%s allows Google's probes %d times, want the public ports and the admin port: %s", o.name(), n, text)
 					}
 				case "Service":
 					annotations, _ := o.at("metadata", "annotations").(map[string]any)
 					public := !strings.HasSuffix(o.name(), "-worker")
 					if got := annotations["cloud.google.com/backend-config"] != nil; got != (public && tt.kinds[0] == "BackendConfig") {
-						t.Errorf("%s has annotations %v", o.name(), annotations)
+						t.Errorf("the annotations of %s are %v, want a BackendConfig only for a public service behind an Ingress", o.name(), annotations)
 					}
 				}
 			}
 			for _, kind := range tt.kinds {
 				if len(found[kind]) < 3 {
-					t.Errorf("%s for %v, want one for each public service", kind, found[kind])
+					t.Errorf("%s exists for %v, want one for each public service", kind, found[kind])
 				}
 			}
 			if len(found["PodMonitoring"]) != 1 {
-				t.Error("no PodMonitoring")
+				t.Error("the chart renders no PodMonitoring")
 			}
 		})
 	}
 }
 
-// environment returns the environment of a service's container, by name. The value of a variable
-// from a Secret is SECRET/KEY.
+// environment returns the environment of a service's container, by name. A variable from a Secret
+// has the value SECRET/KEY.
 func environment(objects []object, service string) map[string]string {
 	out := map[string]string{}
 	for _, o := range objects {
@@ -592,29 +594,29 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "tls.onDemand.enabled=true,tls.onDemand.existingSecret=sealing,tls.onDemand.existingSecretKey=keys"}, "links",
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
-		"only links gets the sealing key": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
-		"localcloud's token":              {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
+		"no sealing key outside links": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
+		"localcloud's token":           {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
 		"the token of another localcloud": {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
 		},
-		"auth has the token of each service": {nil, "auth", map[string]string{
+		"auth: the token of each service": {nil, "auth", map[string]string{
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links has only its own token":           {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"the console has only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
-		"workers call nobody":                    {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
-		"no token of localcloud without a store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
+		"links: only its own token":       {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"console: only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"worker: no token":                {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
+		"console: no token of localcloud": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
 		"no token of localcloud for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
 		},
-		"how long a membership by group lasts": {
+		"the lifetime of a membership by group": {
 			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
 			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
 		},
-		"the trail of what ended, by default": {nil, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
+		"no trail by default": {nil, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
 		"the trail on Google Cloud": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "auth", map[string]string{"LINKREEL_AUDIT_BUCKET": "example-videos", "LINKREEL_STORAGE_ENDPOINT": ""},
 		},
@@ -632,7 +634,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "audit.enabled=true"}, "auth",
 			map[string]string{"LINKREEL_AUDIT_BUCKET": "linkreel", "LINKREEL_STORAGE_ENDPOINT": "http://try-linkreel-localcloud:8086", "LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token"},
 		},
-		"the trail is auth's alone": {[]string{"--set", "audit.enabled=true"}, "links", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
+		"no trail outside auth": {[]string{"--set", "audit.enabled=true"}, "links", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
 		"a private authority of Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},
@@ -647,7 +649,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			got := environment(objects, tt.service)
 			for name, want := range tt.want {
 				if got[name] != want {
-					t.Errorf("%s of %s is %q, want %q", name, tt.service, got[name], want)
+					t.Errorf("the variable %s of %s is %q, want %q", name, tt.service, got[name], want)
 				}
 			}
 		})
@@ -680,12 +682,12 @@ func TestLocalcloudAsksForAToken(t *testing.T) {
 		}
 	}
 	if !slices.Contains(flags, "--token-file=/etc/linkreel-key/token") || !slices.Contains(secrets, "token") {
-		t.Errorf("localcloud runs with %v, and its Secret has %v", flags, secrets)
+		t.Errorf("localcloud runs with %v and its Secret has %v, want a token file and a token", flags, secrets)
 	}
 }
 
-// The test starts the chart's own Redis as its pod does, and calls it as the services and the pod's
-// probes do.
+// The test starts the chart's Redis with the command of its pod. It connects with the settings of
+// the services and of the pod's probes.
 func TestAnyPasswordOfRedis(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -705,12 +707,12 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 	}
 	env := environment(objects, "links")
 	for name, password := range map[string]string{
-		"letters":              "abcXYZ012",
-		"base64":               "ab/cd+ef==",
-		"parts of an address":  "a#b?c@d:e%f,g",
-		"what a shell expands": "$HOME$(id)`id`;&|<>",
-		"not ASCII":            "pässword",
-		"a pattern of a shell": "*[a]?~{b,c}",
+		"letters":             "abcXYZ012",
+		"base64":              "ab/cd+ef==",
+		"parts of an address": "a#b?c@d:e%f,g",
+		"shell expansions":    "$HOME$(id)`id`;&|<>",
+		"not ASCII":           "pässword",
+		"a shell pattern":     "*[a]?~{b,c}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -732,7 +734,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 
-			// The kubelet replaces $(NAME) with the variable's value.
+			// The kubelet replaces $(NAME) with the value of the variable.
 			kubelet := strings.NewReplacer("$(REDIS_PASSWORD)", password, "try-linkreel-redis:6379", addr)
 			cfg := redisdb.Config{URL: kubelet.Replace(env["LINKREEL_REDIS_URL"]), Timeout: time.Second}
 			if env["LINKREEL_REDIS_PASSWORD"] == "try-linkreel/redis-password" {
@@ -740,7 +742,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			}
 			client, err := redisdb.Open(cfg)
 			if err != nil {
-				t.Fatalf("the services would not start: %v", err)
+				t.Fatalf("the services cannot start with this address: %v", err)
 			}
 			defer func() { _ = client.Close() }()
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -749,17 +751,17 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 				}
 				select {
 				case <-ended:
-					t.Fatalf("Redis does not start: %s", log.String())
+					t.Fatalf("Redis exited at the start: %s", log.String())
 				default:
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("the services cannot call Redis: %v", err)
+					t.Fatalf("the services cannot connect to Redis: %v", err)
 				}
 			}
 			probe := exec.CommandContext(t.Context(), "redis-cli", "-p", port, "ping")
 			probe.Env = cmd.Env
 			if out, err := probe.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "PONG" {
-				t.Errorf("the pod's probe gets %s: %v", out, err)
+				t.Errorf("the pod's probe printed %s, want PONG: %v", out, err)
 			}
 			stranger, err := redisdb.Open(redisdb.Config{URL: addr})
 			if err != nil {
@@ -767,13 +769,13 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			}
 			defer func() { _ = stranger.Close() }()
 			if err := stranger.Ping(t.Context()).Err(); err == nil {
-				t.Error("Redis answers without a password")
+				t.Error("Redis accepts a connection without a password")
 			}
 		})
 	}
 }
 
-// The Job must run before everything else, with the identity and settings of the services.
+// The Job must run before the rest of the release, with the identity and settings of the services.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/google.yaml"))
@@ -786,18 +788,18 @@ func TestPreflight(t *testing.T) {
 			found[o.kind()] = o
 			annotations, _ := o.at("metadata", "annotations").(map[string]any)
 			if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
-				t.Errorf("%s is not a hook before installs and upgrades: %v", o.kind(), annotations)
+				t.Errorf("%s is no hook for pre-install and pre-upgrade: %v", o.kind(), annotations)
 			}
 		}
 	}
 	if len(found) != 3 {
-		t.Fatalf("found %v, want a ServiceAccount, a ConfigMap and a Job", found)
+		t.Fatalf("the chart renders %v, want a ServiceAccount, a ConfigMap and a Job", found)
 	}
 	if want := string(read(t, filepath.Join(chart, "files/firestore.indexes.json"))); found["ConfigMap"].at("data", "firestore.indexes.json") != want {
-		t.Error("the Job does not look for the chart's indexes")
+		t.Error("the Job's ConfigMap differs from the chart's indexes")
 	}
 	if a, _ := found["ServiceAccount"].at("metadata", "annotations").(map[string]any); a["iam.gke.io/gcp-service-account"] != "linkreel@example-project.iam.gserviceaccount.com" {
-		t.Errorf("the Job has another identity than the services: %v", a)
+		t.Errorf("the Job's identity differs from that of the services: %v", a)
 	}
 	text, err := json.Marshal(found["Job"])
 	if err != nil {
@@ -810,8 +812,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// Visitors reach the pods by TCP, and pods reach the authority. Unless the values ask for it, the
-// chart renders none of this.
+// Visitors reach the pods over TCP, and the pods reach the certificate authority. By default, the
+// chart renders no object for either.
 func TestCertificatesOnDemand(t *testing.T) {
 	t.Parallel()
 	policyOf := func(objects []object) string {
@@ -840,7 +842,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, p := service(off), policyOf(off); s != nil || strings.Contains(p, `"tls"`) {
-		t.Errorf("without tls.onDemand there are %v and %s", s, p)
+		t.Errorf("without tls.onDemand, the chart renders the Service %v and the policy %s", s, p)
 	}
 	on, err := render(t, "--set", "tls.onDemand.enabled=true", "--set-json", `networkPolicy.ingressFrom=[{"podSelector":{"matchLabels":{"app":"edge"}}}]`)
 	if err != nil {
@@ -848,7 +850,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 	}
 	s := service(on)
 	if s == nil || s.at("spec", "type") != "LoadBalancer" || s.at("spec", "externalTrafficPolicy") != "Local" {
-		t.Errorf("the Service is %v", s)
+		t.Errorf("the Service is %v, want a LoadBalancer with the traffic policy Local", s)
 	}
 	policy := policyOf(on)
 	for _, want := range []string{`{"ports":[{"port":"tls"},{"port":"redirect"}]}`, `{"ports":[{"port":443}],"to":[{"ipBlock":{"cidr":"0.0.0.0/0"`} {
@@ -861,7 +863,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, p := service(private), policyOf(private); s != nil || !strings.Contains(p, `"app":"authority"`) || strings.Contains(p, "2000::/3") {
-		t.Errorf("with a private authority and no Service there are %v and %s", s, p)
+		t.Errorf("with a private authority and no Service, the chart renders the Service %v and the policy %s", s, p)
 	}
 }
 
@@ -872,7 +874,8 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		// events may call any public address anyway, and console calls nothing outside.
+		// The test excludes events, which may call any public address, and console, which calls no
+		// external address.
 		if o.kind() != "NetworkPolicy" || strings.HasSuffix(o.name(), "-events") || strings.HasSuffix(o.name(), "-console") {
 			continue
 		}
@@ -881,13 +884,13 @@ func TestOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Contains(text, []byte(`{"ipBlock":{"cidr":"10.8.0.0/16"}}`)) || !bytes.Contains(text, []byte("10.20.0.0/29")) || bytes.Contains(text, []byte("except")) {
-			t.Errorf("%s: a private range without exceptions renders as %s", o.name(), text)
+			t.Errorf("%s: the private range must have no exceptions, but the rules are %s", o.name(), text)
 		}
 	}
 }
 
 // egress lists the destinations that a service's NetworkPolicy allows: "PORT PEER PEER…" for each
-// port, with the protocol unless it is TCP. No peer means every address.
+// port. The protocol is omitted if it is TCP. A port without a peer allows every address.
 func egress(t *testing.T, objects []object, service string) []string {
 	t.Helper()
 	var all []string
@@ -924,7 +927,7 @@ func egress(t *testing.T, objects []object, service string) []string {
 	return all
 }
 
-// The chart does not know the labels of the pods behind localcloud.service.
+// The chart does not know the pod labels of an external localcloud.service.
 func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}
@@ -933,7 +936,7 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 		peer string
 	}{
 		"any pod of the namespace": {nil, `{"podSelector":{}}`},
-		"the peers that are given": {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
+		"the configured peers":     {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -952,14 +955,15 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 				}
 				slices.Sort(got)
 				if !slices.Equal(got, want) {
-					t.Errorf("%s may call %v of localcloud, want %v", service, got, want)
+					t.Errorf("%s may call the ports %v of localcloud, want %v", service, got, want)
 				}
 			}
 		})
 	}
 }
 
-// A service with a resolver on a port other than 53 may reach that port, and no other service may.
+// A service with a resolver on a port other than 53 may reach that port. The other services may
+// not.
 func TestResolversOnAnotherPort(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "dnsResolver=192.0.2.53:5353,webhooks.resolver=[2001:db8::53]:8600")
@@ -999,14 +1003,14 @@ func TestScaling(t *testing.T) {
 		switch o.kind() {
 		case "Deployment":
 			if n := o.at("spec", "replicas"); n != nil {
-				t.Errorf("%s sets %v replicas, so an upgrade would undo the scaler", o.name(), n)
+				t.Errorf("%s sets %v replicas, want none, because an upgrade would reset the scaler's number", o.name(), n)
 			}
 		case "HorizontalPodAutoscaler", "ScaledObject":
 			scaled++
 		}
 	}
 	if scaled != 6 {
-		t.Errorf("%d scalers, want one for each service", scaled)
+		t.Errorf("the chart renders %d scalers, want one for each of the 6 services", scaled)
 	}
 }
 
@@ -1014,7 +1018,7 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ set, want string }{
 		"CPU by default": {"links.autoscaling.enabled=true", "[map[resource:map[name:cpu target:map[averageUtilization:70 type:Utilization]] type:Resource]]"},
-		"others instead": {
+		"configured metrics": {
 			"links.autoscaling.enabled=true,links.autoscaling.metrics[0].type=External,links.autoscaling.metrics[0].external.metric.name=queue",
 			"[map[external:map[metric:map[name:queue]] type:External]]",
 		},
@@ -1026,20 +1030,20 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 		for _, o := range objects {
 			if o.kind() == "HorizontalPodAutoscaler" {
 				if got := fmt.Sprint(o.at("spec", "metrics")); got != tt.want {
-					t.Errorf("%s: %s, want %s", name, got, tt.want)
+					t.Errorf("%s: the metrics are %s, want %s", name, got, tt.want)
 				}
 			}
 		}
 	}
 }
 
-// Pods that use more memory than they request are evicted first, and links serves the redirects.
-// Its Go program keeps its memory within nine tenths of the limit.
+// Kubernetes first evicts pods that use more memory than they request, and links serves the
+// redirects. The Go runtime of links stays within nine tenths of the limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
 	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
 	if m == nil {
-		t.Fatal("operations.md does not say how much memory links uses")
+		t.Fatal("operations.md has no text with the memory of links")
 	}
 	uses := quantity(t, string(m[1])+"Mi")
 	objects, err := render(t)
@@ -1053,19 +1057,19 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 		containers, _ := o.at("spec", "template", "spec", "containers").([]any)
 		c := object(containers[0].(map[string]any))
 		if limit := quantity(t, c.at("resources", "limits", "memory")); limit*0.9 < uses {
-			t.Errorf("links may use %.0f bytes, and operations.md plans %.0f", limit*0.9, uses)
+			t.Errorf("links may use %.0f bytes, want at least the %.0f of operations.md", limit*0.9, uses)
 		}
 		if wanted := quantity(t, c.at("resources", "requests", "memory")); wanted < uses/2 {
-			t.Errorf("links requests %.0f bytes, and operations.md plans up to %.0f", wanted, uses)
+			t.Errorf("links requests %.0f bytes, want at least half of the %.0f of operations.md", wanted, uses)
 		}
 		return
 	}
-	t.Error("there are no pods of links")
+	t.Error("the chart renders no pods of links")
 }
 
-// When a manifest stops naming the number of replicas, Kubernetes sets it to one. The records of
-// field managers were taken from a real API server. The fake one here implements only what lookup
-// needs.
+// When a manifest no longer sets the number of replicas, Kubernetes resets the number to one. The
+// records of field managers come from a real API server. The fake server here implements only what
+// Helm's lookup needs.
 func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	t.Parallel()
 	whole := `"f:selector":{},"f:template":{}`
@@ -1089,20 +1093,20 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 		scalers  []string // names of HorizontalPodAutoscalers
 		want     int
 	}{
-		"applied, turned on":                    {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
-		"applied, and the scaler has not acted": {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
-		"applied, and the scaler has acted":     {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
-		"applied, both agree":                   {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
-		"applied, scaled from the start":        {byHPA, 8, []string{helmApplies}, false, theHPA, none},
-		"applied, below the scaler's minimum":   {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
-		"patched, turned on":                    {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
-		"patched, turned on, scaled by hand":    {byHPA, 7, []string{scaler, status}, false, nil, 7},
-		"patched, and the scaler has acted":     {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
-		"patched, scaled from the start":        {byHPA, 8, []string{scaler, status}, false, theHPA, none},
-		"patched, KEDA turned on":               {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
-		"patched, KEDA has stopped all workers": {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
-		"patched, KEDA from the start":          {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
-		"turned off":                            {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
+		"applied, scaler turned on":           {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
+		"applied, scaler has not acted":       {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
+		"applied, scaler has acted":           {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
+		"applied, both set the number":        {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
+		"applied, scaled from the start":      {byHPA, 8, []string{helmApplies}, false, theHPA, none},
+		"applied, below the scaler's minimum": {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
+		"patched, scaler turned on":           {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
+		"patched, turned on, manually scaled": {byHPA, 7, []string{scaler, status}, false, nil, 7},
+		"patched, scaler has acted":           {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
+		"patched, scaled from the start":      {byHPA, 8, []string{scaler, status}, false, theHPA, none},
+		"patched, KEDA turned on":             {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
+		"patched, KEDA stopped all workers":   {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
+		"patched, KEDA from the start":        {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
+		"scaler turned off":                   {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -1133,21 +1137,21 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 					got = none
 				}
 				if got != tt.want {
-					t.Errorf("the manifest sets %d replicas, want %d (%d: none)", got, tt.want, none)
+					t.Errorf("the manifest sets %d replicas, want %d (%d means no number)", got, tt.want, none)
 				}
 				_, kept := o.at("metadata", "annotations").(map[string]any)
 				if want := tt.want != none && tt.values != byNobody; kept != want {
-					t.Errorf("the manifest has the annotation of a scaler's number: %v, want %v", kept, want)
+					t.Errorf("the manifest has the annotation for a scaler's number: %v, want %v", kept, want)
 				}
 			}
 			if !found {
-				t.Error("no Deployment of the worker")
+				t.Error("the chart renders no Deployment of the worker")
 			}
 		})
 	}
 }
 
-// apiServer knows the kinds that the chart renders, and serves objects by their path.
+// apiServer returns the kinds that the chart renders, and serves objects by their path.
 type apiServer map[string]string
 
 func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -1225,9 +1229,9 @@ func write(t *testing.T, path, text string) {
 
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
-// TestEventsPolicy checks who may call events, the only service that calls addresses chosen by
-// users, and which addresses it may call. The case "policy" of test.sh tests the same with real
-// traffic on a cluster.
+// TestEventsPolicy checks who may call events and which addresses events may call. It is the only
+// service that calls addresses that users choose. The case "policy" of test.sh tests the same with
+// real traffic on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -1265,11 +1269,11 @@ func TestEventsPolicy(t *testing.T) {
 		return peers, blocks
 	}
 	if from, _ := pods("ingress", "from"); !slices.Contains(from, "auth:internal") || slices.ContainsFunc(from, func(p string) bool { return strings.HasSuffix(p, ":internal") && p != "auth:internal" }) {
-		t.Errorf("the internal port is open to %v, want only auth", from)
+		t.Errorf("%v may call the internal port, want only auth", from)
 	}
 	to, blocks := pods("egress", "to")
 	if want := []string{"auth:internal", "localcloud:firestore", "redis:redis"}; !slices.Equal(to, want) {
-		t.Errorf("events may call %v inside, want %v", to, want)
+		t.Errorf("events may call %v in the cluster, want %v", to, want)
 	}
 	for _, b := range blocks {
 		except := fmt.Sprint(b["except"])
@@ -1278,14 +1282,14 @@ func TestEventsPolicy(t *testing.T) {
 		case "0.0.0.0/0":
 			for _, private := range []string{"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/4", "240.0.0.0/4"} {
 				if !strings.Contains(except, private) {
-					t.Errorf("webhooks may reach %s", private)
+					t.Errorf("webhooks may reach the private range %s", private)
 				}
 			}
 		default:
-			t.Errorf("webhooks may reach %v", b)
+			t.Errorf("webhooks may reach the unexpected range %v", b)
 		}
 	}
 	if len(blocks) == 0 {
-		t.Error("webhooks cannot reach any address")
+		t.Error("the policy allows webhooks no address")
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lists returns the names in a list of the first container of a service's pods, or of the pods.
+// lists returns the names in each list of the first container of a service's pods, and in each list
+// of the pods.
 func lists(t *testing.T, objects []object, service string) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -57,13 +58,13 @@ func TestListsOfDefaultsAndOfAServiceAreJoined(t *testing.T) {
 			"containers": {"before-shared", "before-own"},
 		} {
 			if !slices.Contains(got[list], want[0]) || slices.Contains(got[list], want[1]) != own {
-				t.Errorf("%s has the %s %v, want %s of defaults, and %s: %v", service, list, got[list], want[0], want[1], own)
+				t.Errorf("%s has the %s %v, want %s from defaults, and %s only if %v", service, list, got[list], want[0], want[1], own)
 			}
 		}
 	}
 }
 
-// A namespace with the "restricted" standard refuses a pod if an init container lacks these
+// A namespace with the "restricted" standard rejects a pod with an init container that lacks these
 // settings.
 func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
 	t.Parallel()
@@ -79,12 +80,12 @@ func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
 		for _, c := range listAt(p.spec, "initContainers") {
 			found[fmt.Sprint(c["name"])] = true
 			if c.at("securityContext", "allowPrivilegeEscalation") != false || c.at("securityContext", "readOnlyRootFilesystem") != (c["name"] == "none") {
-				t.Errorf("init container %s has %v", c["name"], c["securityContext"])
+				t.Errorf("the init container %s has the security context %v", c["name"], c["securityContext"])
 			}
 		}
 	}
 	if !found["own"] || !found["none"] {
-		t.Errorf("init containers %v", found)
+		t.Errorf("the init containers are %v, want own and none", found)
 	}
 }
 
@@ -95,7 +96,7 @@ func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 		"a variable that the chart sets":            {"videos.extraEnv[0].name=LINKREEL_BASE_URL", "change the chart's value in env"},
 		"a variable in env and in extraEnv":         {"events.env.LINKREEL_EVENTS_SWEEP=1s,events.extraEnv[0].name=LINKREEL_EVENTS_SWEEP", `events has "LINKREEL_EVENTS_SWEEP" twice`},
 		"a volume of defaults and of a service":     {"defaults.extraVolumes[0].name=ca,auth.extraVolumes[0].name=ca", `auth has "ca" twice`},
-		"a volume of the chart's":                   {"worker.extraVolumes[0].name=scratch", `worker has "scratch" twice`},
+		"a volume of the chart":                     {"worker.extraVolumes[0].name=scratch", `worker has "scratch" twice`},
 		"a mount path":                              {"console.extraVolumeMounts[0].name=tmp,console.extraVolumeMounts[0].mountPath=/tmp", `console has "/tmp" twice`},
 		"a mount without a volume":                  {"links.extraVolumeMounts[0].name=ca,links.extraVolumeMounts[0].mountPath=/ca", "no volume has that name"},
 		"an init container with the service's name": {"links.initContainers[0].name=links,links.initContainers[0].image=x", `links has "links" twice`},
@@ -103,13 +104,13 @@ func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := render(t, "--set", tt.args); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("helm template --set %s = %v, want an error with %q", tt.args, err, tt.want)
+				t.Errorf("helm template with --set %s returned %v, want an error with %q", tt.args, err, tt.want)
 			}
 		})
 	}
 }
 
-// Without trusted hops, every visitor would appear with the balancer's address.
+// Without trusted hops, every visitor would appear to have the balancer's address.
 func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 	t.Parallel()
 	google := []string{"--values", filepath.Join(chart, "ci/google.yaml")}
@@ -118,22 +119,22 @@ func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 		hops  string
 		error string
 	}{
-		"any cluster":                  {nil, "", ""},
-		"any cluster, none":            {[]string{"--set", "trustedProxyHops=0"}, "", ""},
-		"any cluster, one":             {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
-		"Google":                       {google, "2", ""},
-		"Google, a Gateway":            {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
-		"Google, behind another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
-		"Google, none":                 {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
-		"Google, one":                  {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
-		"Google, with certificates":    {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
+		"any cluster":                 {nil, "", ""},
+		"any cluster, none":           {[]string{"--set", "trustedProxyHops=0"}, "", ""},
+		"any cluster, one":            {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
+		"Google":                      {google, "2", ""},
+		"Google, a Gateway":           {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
+		"Google, after another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
+		"Google, none":                {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
+		"Google, one":                 {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
+		"Google, with certificates":   {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			objects, err := render(t, tt.args...)
 			if tt.error != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.error) {
-					t.Errorf("rendered with %v, want an error with %q", err, tt.error)
+					t.Errorf("helm template returned %v, want an error with %q", err, tt.error)
 				}
 				return
 			}
@@ -181,15 +182,15 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 		links []string
 		auth  []string
 	}{
-		"the chart's own":               {nil, nil, nil},
-		"one server":                    {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
-		"another port, with a password": {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
-		"Sentinels":                     {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
-		"an address in a Secret":        {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
-		"clicks beside the chart's own": {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
-		"clicks in a Secret":            {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
-		"clicks beside an external one": {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
-		"a range, as in Memorystore":    {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
+		"the chart's Redis":                {nil, nil, nil},
+		"one server":                       {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
+		"another port, with a password":    {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
+		"Sentinels":                        {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
+		"an address in a Secret":           {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
+		"clicks outside the chart's Redis": {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
+		"clicks in a Secret":               {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
+		"clicks outside an external Redis": {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
+		"a range, as in Memorystore":       {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,14 +200,14 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 			}
 			for service, want := range map[string][]string{"links": tt.links, "auth": tt.auth, "console": nil} {
 				if diff := cmp.Diff(want, outsideRedis(objects, service)); diff != "" {
-					t.Errorf("ports of Redis that %s may call (-want +got):\n%s", service, diff)
+					t.Errorf("%s may call these Redis ports (-want +got):\n%s", service, diff)
 				}
 			}
 		})
 	}
 }
 
-// letsKEDAIn reports whether KEDA's operator may call the chart's own Redis.
+// letsKEDAIn reports whether KEDA's operator may call the chart's Redis.
 func letsKEDAIn(objects []object) bool {
 	return slices.ContainsFunc(objects, func(o object) bool {
 		return o.kind() == "NetworkPolicy" && strings.HasSuffix(o.name(), "-redis") && slices.ContainsFunc(listAt(o, "spec", "ingress"), func(rule object) bool {
@@ -225,12 +226,12 @@ func TestKEDAWithEachFormOfRedis(t *testing.T) {
 		args []string
 		want map[string]any
 	}{
-		"the chart's own": {
+		"the chart's Redis": {
 			[]string{"--set", "worker.keda.enabled=true"},
 			map[string]any{"type": "redis-streams", "address": "try-linkreel-redis.ns.svc:6379", "auth": "try-linkreel-redis"},
 		},
 		"TLS": {external("rediss://r:6379"), map[string]any{"type": "redis-streams", "address": "r:6379,r2:6379", "enableTLS": "true", "auth": "keda"}},
-		"TLS, an address in a Secret": {
+		"TLS and an address in a Secret": {
 			[]string{"--set", "worker.keda.enabled=true,worker.keda.address=r:6378,redis.enabled=false,redis.external.existingSecret=s", "--set-string", "worker.keda.metadata.enableTLS=true,worker.keda.metadata.unsafeSsl=true"},
 			map[string]any{"type": "redis-streams", "address": "r:6378", "enableTLS": "true", "unsafeSsl": "true", "auth": nil},
 		},
@@ -260,18 +261,18 @@ func TestKEDAWithEachFormOfRedis(t *testing.T) {
 				}
 				tt.want["stream"], tt.want["streamLength"] = "queue:{jobs}", "1"
 				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("trigger (-want +got):\n%s", diff)
+					t.Errorf("the trigger differs (-want +got):\n%s", diff)
 				}
 				if own := got["auth"] == "try-linkreel-redis"; own != letsKEDAIn(objects) {
-					t.Errorf("with the chart's own Redis: %v, its NetworkPolicy lets KEDA in: %v", own, !own)
+					t.Errorf("the trigger uses the chart's Redis: %v, but its NetworkPolicy admits KEDA: %v", own, !own)
 				}
 				return
 			}
-			t.Error("no ScaledObject")
+			t.Error("the chart renders no ScaledObject")
 		})
 	}
 	if _, err := render(t, "--set", "worker.keda.trigger=redis"); err == nil || !strings.Contains(err.Error(), "trigger") {
-		t.Errorf("an unknown trigger renders with %v", err)
+		t.Errorf("an unknown trigger returned %v, want an error with \"trigger\"", err)
 	}
 }
 
@@ -303,10 +304,10 @@ func TestFurtherRulesOfTheNetworkPolicies(t *testing.T) {
 		"links": {"5353", "7001", "5354", "7004"}, "redis": {"7002", "7005"}, "localcloud": {"7003", "7006"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ports of the further rules (-want +got):\n%s", diff)
+		t.Errorf("the ports of the extra rules differ (-want +got):\n%s", diff)
 	}
 	if _, err := render(t, "--set-json", `networkPolicy.extraEgress={"link":[]}`); err == nil {
-		t.Error("rules of an unknown component are accepted")
+		t.Error("rules for an unknown component returned no error, want one")
 	}
 }
 
@@ -325,16 +326,15 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 	}
 	for _, o := range objects {
 		if o.kind() == "Service" && o.at("spec", "ipFamilyPolicy") != "PreferDualStack" {
-			t.Errorf("Service %s has the family policy %v", o.name(), o.at("spec", "ipFamilyPolicy"))
+			t.Errorf("the Service %s has the family policy %v, want PreferDualStack", o.name(), o.at("spec", "ipFamilyPolicy"))
 		}
 	}
 	if got := environment(objects, "links")["LINKREEL_TRUSTED_PROXIES"]; !strings.Contains(got, "10.0.0.0/8") || !strings.Contains(got, "fc00::/7") {
-		t.Errorf("the trusted networks are %s, want private networks of both families", got)
+		t.Errorf("the trusted networks are %s, want the private networks of both families", got)
 	}
 }
 
-// OpenShift's admission chooses the users and groups of pods and refuses pods that set other
-// ones.
+// OpenShift's admission chooses the users and groups of pods, and it rejects pods that set others.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/openshift.yaml"), "--set", "worker.securityContext.procMount=Default,worker.podSecurityContext.supplementalGroups={7}")
@@ -343,7 +343,7 @@ func TestOpenShift(t *testing.T) {
 	}
 	all := pods(objects)
 	if len(all) < 9 {
-		t.Fatalf("only %d pods", len(all))
+		t.Fatalf("the chart renders only %d pods, want at least 9", len(all))
 	}
 	for _, p := range all {
 		text, err := json.Marshal(p.spec)
@@ -357,19 +357,19 @@ func TestOpenShift(t *testing.T) {
 		}
 		own := p.component() == "worker"
 		if (p.spec.at("securityContext", "supplementalGroups") != nil) != own || (p.containers[0].at("securityContext", "procMount") != nil) != own {
-			t.Errorf("%s has the security contexts %v and %v, want the worker's own only for the worker", p.owner, p.spec["securityContext"], p.containers[0]["securityContext"])
+			t.Errorf("%s has the security contexts %v and %v, want them only for the worker", p.owner, p.spec["securityContext"], p.containers[0]["securityContext"])
 		}
 	}
 	// OpenShift's resolvers listen on port 5353, and a NetworkPolicy applies to the port of the
 	// pod.
 	for _, service := range []string{"auth", "console", "events", "links", "videos", "worker", "localcloud"} {
 		if !slices.ContainsFunc(egress(t, objects, service), func(rule string) bool { return strings.HasPrefix(rule, "5353/UDP ") }) {
-			t.Errorf("%s cannot look up names", service)
+			t.Errorf("%s may not call resolvers on port 5353", service)
 		}
 	}
 }
 
-// Amazon's balancer sends GET / as a health check to each port that it sends requests to.
+// Amazon's balancer sends GET / as a health check to each port to which it forwards requests.
 func TestEKS(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/eks.yaml"))
@@ -383,10 +383,10 @@ func TestEKS(t *testing.T) {
 		if o.kind() == "Ingress" {
 			annotations := mapAt(o, "metadata", "annotations")
 			if o.at("spec", "ingressClassName") != "alb" || annotations["alb.ingress.kubernetes.io/target-type"] != "ip" {
-				t.Errorf("the Ingress is of class %v with %v", o.at("spec", "ingressClassName"), annotations)
+				t.Errorf("the Ingress has the class %v and the annotations %v, want alb and the target type ip", o.at("spec", "ingressClassName"), annotations)
 			}
 			return
 		}
 	}
-	t.Error("no Ingress")
+	t.Error("the chart renders no Ingress")
 }

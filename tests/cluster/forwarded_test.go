@@ -36,7 +36,6 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
-	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 const (
@@ -61,7 +60,8 @@ type edge struct {
 // The edges write their headers as their documentation says: Google's "Target proxies" of the
 // external Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the
 // template of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge,
-// and "Cloudflare HTTP headers". For nginx there is also a real one.
+// and "Cloudflare HTTP headers". For nginx there is also a real one, and for the others there are
+// recorded requests, in testdata/edges.
 var edges = map[string]edge{
 	"Google's balancer": {
 		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/google.yaml")} },
@@ -110,16 +110,7 @@ var edges = map[string]edge{
 		},
 	},
 	"Cloudflare before Envoy": {
-		values: func(t *testing.T, docs string) []string {
-			for _, values := range yamlRecipes(t, docs) {
-				if text, _ := json.Marshal(values); bytes.Contains(text, []byte("CF-IPCountry")) {
-					return []string{"--values", valuesFile(t, values)}
-				}
-			}
-			t.Fatal("operations.md has no values for Cloudflare")
-			return nil
-		},
-		peer: "10.244.1.6", appends: func(client string) string { return client + ",172.68.1.2" },
+		values: cloudflareValues, peer: "10.244.1.6", appends: func(client string) string { return client + ",172.68.1.2" },
 		adds: func(client string) []string {
 			country := "FR"
 			if client == visitor || client == visitorIPv6 {
@@ -195,12 +186,7 @@ func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
 	docs := string(read(t, "../../docs/operations.md"))
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}})
 	auth := authtest.Start(t)
-	stores := map[string]string{
-		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": cloud.Endpoint, "LINKREEL_FIRESTORE_TIMEOUT": "9s", "LINKREEL_FIRESTORE_DATABASE": "(default)",
-		"LINKREEL_AUTH_URL": auth.URL, "LINKREEL_INTERNAL_TOKEN": authtest.Token, "LINKREEL_CLICK_BUDGET": "500ms",
-		"LINKREEL_GEOIP_FILE":       countryFile(t, map[string]string{visitor + "/32": "DE", visitorIPv6 + "/128": "DE", "::/0": "FR"}),
-		"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_REDIS_PASSWORD": "", "LINKREEL_REDIS_CA_FILE": "", "LINKREEL_TLS_ADDR": "",
-	}
+	countries := countryFile(t, map[string]string{visitor + "/32": "DE", visitorIPv6 + "/128": "DE", "::/0": "FR"})
 	for name, e := range edges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,8 +195,8 @@ func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 			settings := environment(objects, "links")
-			maps.Copy(settings, stores)
-			settings["LINKREEL_SPOOL_DIR"], settings["LINKREEL_REDIS_URL"] = t.TempDir(), redistest.Start(t)
+			maps.Copy(settings, edgeStores(t, cloud, auth))
+			settings["LINKREEL_GEOIP_FILE"] = countries
 			b := &behind{edge: e, t: t, servers: serversOf(t, settings), real: map[string]string{}}
 			if e.start != nil {
 				for _, port := range []string{"api", "redirect"} {

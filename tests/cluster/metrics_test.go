@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ServiceMonitor and PodMonitoring must read the port "admin" of all Services and pods of
-// the release, and the policy must let Prometheus in.
+// ServiceMonitor and PodMonitoring must read the port "admin" of all Services and pods of the
+// release, and the NetworkPolicy must admit Prometheus.
 func TestMetricsOfTheOwnStores(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -48,11 +48,11 @@ func TestMetricsOfTheOwnStores(t *testing.T) {
 					}
 					annotated := strings.Contains(fmt.Sprint(o.at("spec", "template", "metadata", "annotations")), "prometheus.io/scrape:true")
 					if marks := strings.Contains(fmt.Sprint(tt.args), "podAnnotations"); o.kind() == "StatefulSet" && annotated != marks {
-						t.Errorf("pods of %s are annotated: %v, want %v", component, annotated, marks)
+						t.Errorf("the pods of %s have the annotations: %v, want %v", component, annotated, marks)
 					}
 				}
 				if container != want || service != want || policy != want {
-					t.Errorf("%s offers metrics through its container: %v, its Service: %v, its policy: %v; want %v", component, container, service, policy, want)
+					t.Errorf("%s has the metrics port in its container: %v, its Service: %v, its policy: %v; want %v for all", component, container, service, policy, want)
 				}
 			}
 		})

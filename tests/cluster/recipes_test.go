@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The test renders the settings that docs/operations.md tells operators to use, on the charts that
-// they start from, and checks that the objects fit together.
+// The test renders the settings that docs/operations.md recommends, combined with the charts from
+// which operators start. It checks that the objects are consistent.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -42,7 +42,7 @@ func TestRecipes(t *testing.T) {
 			try(name+", on any cluster", "--values", valuesFile(t, values))
 		}
 	}
-	// An operator who follows all of these recipes writes them into one file.
+	// An operator who uses all of these recipes writes them into one file.
 	together := onGoogle(t, false)
 	for _, part := range []string{"linkreel-redis", "federation", "blocked-destinations", "linkreel-keda"} {
 		for _, name := range slices.Sorted(maps.Keys(recipes)) {
@@ -56,16 +56,16 @@ func TestRecipes(t *testing.T) {
 		try(fmt.Sprintf("command %d, %s", i+1, strings.Join(args, " ")), args...)
 	}
 	if tried < 20 {
-		t.Errorf("found only %d recipes", tried)
+		t.Errorf("operations.md has only %d recipes, want at least 20", tried)
 	}
 }
 
-// Each file in ci is an example that operators start from.
+// Each file in ci is an example from which operators start.
 func TestExamplesFitTogether(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
 	if err != nil || len(files) < 8 {
-		t.Fatalf("found %v: %v", files, err)
+		t.Fatalf("chart/ci has the files %v, want at least 8: %v", files, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -81,21 +81,21 @@ func TestExamplesFitTogether(t *testing.T) {
 	}
 }
 
-// If the checks above never found anything, they would pass for every chart.
+// Without this test, the checks above would pass for every chart if they never reported an error.
 func TestInconsistenciesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ values, want string }{
-		"a Secret that nobody makes": {`{redis: {enabled: false, external: {existingSecret: nobodys}}}`, "Secret nobodys"},
-		"a ConfigMap that nobody makes": {
+		"a missing Secret": {`{redis: {enabled: false, external: {existingSecret: nobodys}}}`, "Secret nobodys"},
+		"a missing ConfigMap": {
 			`{links: {extraVolumes: [{name: x, configMap: {name: nobodys}}], extraVolumeMounts: [{name: x, mountPath: /x}]}}`, "ConfigMap nobodys",
 		},
-		"a projected Secret":           {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
+		"a missing projected Secret":   {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
 		"a closed port of a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
-		"a closed port of our own": {
+		"a closed port of the release": {
 			`{networkPolicy: {enabled: true}, auth: {extraEnv: [{name: LINKREEL_TEST_URL, value: "http://try-linkreel-redis:6380"}]}}`, "may not call try-linkreel-redis:6380",
 		},
-		"a file that nobody mounts": {`{tls: {onDemand: {enabled: true, caFile: /etc/ca.pem}}}`, "where it mounts nothing"},
-		"an authentication of KEDA's": {
+		"a file without a mount": {`{tls: {onDemand: {enabled: true, caFile: /etc/ca.pem}}}`, "but mounts nothing"},
+		"a missing TriggerAuthentication": {
 			`{worker: {keda: {enabled: true, address: "r:6379", triggerAuthentication: nobodys}}, redis: {enabled: false, external: {url: "redis://r:6379"}}}`, "TriggerAuthentication nobodys",
 		},
 		"an init container without its volume": {
@@ -113,14 +113,14 @@ func TestInconsistenciesAreFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := inconsistencies(t, objects, ""); len(got) == 0 || !strings.Contains(strings.Join(got, "\n"), tt.want) {
-				t.Errorf("found %q, want %q among them", got, tt.want)
+				t.Errorf("inconsistencies returned %q, want one with %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// onGoogle returns the example for Google Cloud as step 7 says to use it: without `secrets`, and
-// with Memorystore only if no recipe sets another Redis.
+// onGoogle returns the example for Google Cloud in the form that step 7 describes: without
+// `secrets`, and with Memorystore only if no recipe sets another Redis.
 func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	t.Helper()
 	var values map[string]any
@@ -140,8 +140,8 @@ func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	return values
 }
 
-// yamlRecipes returns the blocks of values in docs. The key has the heading above a block and the
-// block's first line.
+// yamlRecipes returns the blocks of values in docs. The key contains the heading above a block and
+// the block's first line.
 func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 	t.Helper()
 	var known map[string]any
@@ -153,7 +153,7 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 		text := strings.ReplaceAll("\n"+m[2], "\n"+m[1], "\n")
 		var values map[string]any
 		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
-			t.Fatalf("operations.md: %v in %s", err, text)
+			t.Fatalf("operations.md: cannot parse this block: %v: %s", err, text)
 		}
 		if strings.HasPrefix(text, "\n# otelcol.yaml") || strings.HasPrefix(text, "\n# prometheus.yaml") {
 			continue // this block configures another program
@@ -197,7 +197,7 @@ func valuesFile(t *testing.T, values map[string]any) string {
 	return path
 }
 
-// joined merges values as a person does who writes both into one file: lists are concatenated.
+// joined merges two values files as an operator does. It concatenates lists.
 func joined(a, b map[string]any) map[string]any {
 	out := maps.Clone(a)
 	for name, v := range b {
@@ -218,7 +218,7 @@ type pod struct {
 	labels     map[string]any
 	spec       object
 	volumes    []string
-	containers []object // the init containers first
+	containers []object // the init containers are first
 }
 
 func (p pod) component() string { s, _ := p.labels["app.kubernetes.io/component"].(string); return s }
@@ -259,10 +259,9 @@ func pods(objects []object) (all []pod) {
 	return all
 }
 
-// inconsistencies lists what does not fit together: mounts without a volume, Secrets and
-// ConfigMaps that neither the chart creates nor text tells operators to create, ports that no
-// container, Service or NetworkPolicy has, and addresses that a pod is configured to call but may
-// not.
+// inconsistencies lists the errors in a set of objects: mounts without a volume; Secrets and
+// ConfigMaps that neither the chart nor a command in text creates; ports that no container, Service
+// or NetworkPolicy has; and addresses that a pod is configured to call but may not.
 func inconsistencies(t *testing.T, objects []object, text string) (complaints []string) {
 	t.Helper()
 	all := pods(objects)
@@ -270,14 +269,14 @@ func inconsistencies(t *testing.T, objects []object, text string) (complaints []
 		complaints = append(complaints, mountsWithoutVolume(p)...)
 		for _, ref := range references(p) {
 			if !made(objects, ref) && !named(text, ref) {
-				complaints = append(complaints, fmt.Sprintf("%s needs the %s, which nothing creates", p.owner, ref))
+				complaints = append(complaints, fmt.Sprintf("%s needs the %s, which does not exist", p.owner, ref))
 			}
 		}
 	}
 	for _, o := range objects {
 		for _, ref := range objectReferences(o) {
 			if !made(objects, ref) && !named(text, ref) {
-				complaints = append(complaints, fmt.Sprintf("%s %s needs the %s, which nothing creates", o.kind(), o.name(), ref))
+				complaints = append(complaints, fmt.Sprintf("%s %s needs the %s, which does not exist", o.kind(), o.name(), ref))
 			}
 		}
 	}
@@ -285,7 +284,7 @@ func inconsistencies(t *testing.T, objects []object, text string) (complaints []
 	return append(complaints, closedCalls(t, objects, all, text)...)
 }
 
-// isFile matches the settings that name a file or a folder.
+// isFile matches the settings that contain the path of a file or a folder.
 var isFile = regexp.MustCompile(`(_FILE|_DIR|_CREDENTIALS|_DESTINATIONS)$`)
 
 func mountsWithoutVolume(p pod) (complaints []string) {
@@ -313,7 +312,7 @@ func mountsWithoutVolume(p pod) (complaints []string) {
 			file, _ := e["value"].(string)
 			mounted := slices.ContainsFunc(listAt(c, "volumeMounts"), func(m object) bool { return strings.HasPrefix(file+"/", fmt.Sprint(m["mountPath"], "/")) })
 			if isFile.MatchString(fmt.Sprint(e["name"])) && file != "" && !mounted {
-				complaints = append(complaints, fmt.Sprintf("%s should read the file that %v names, %s, where it mounts nothing", p.owner, e["name"], file))
+				complaints = append(complaints, fmt.Sprintf("%s reads the file of %v, %s, but mounts nothing at this path", p.owner, e["name"], file))
 			}
 		}
 	}
@@ -357,7 +356,7 @@ func references(p pod) (refs []reference) {
 	return refs
 }
 
-// objectReferences lists what an object that is not a pod needs.
+// objectReferences lists the references of an object that is not a pod.
 func objectReferences(o object) (refs []reference) {
 	for _, target := range listAt(o, "spec", "secretTargetRef") {
 		refs = append(refs, reference{"Secret", target["name"].(string)})
@@ -371,7 +370,7 @@ func objectReferences(o object) (refs []reference) {
 }
 
 // made reports whether the rendered objects include ref, or an object from which a controller
-// makes it.
+// creates it.
 func made(objects []object, ref reference) bool {
 	if ref == (reference{"ServiceAccount", "default"}) {
 		return true
@@ -389,8 +388,8 @@ func made(objects []object, ref reference) bool {
 	})
 }
 
-// named reports whether the text of a recipe has a command that makes or changes ref, or, if text
-// is an example, whether its values name ref.
+// named reports whether the text of a recipe has a command that creates or changes ref. If text is
+// an example, it reports whether its values contain ref.
 func named(text string, ref reference) bool {
 	name := regexp.QuoteMeta(ref.name) + `\b`
 	verbs := map[string]string{"Secret": `(create secret generic|patch secret) `, "ConfigMap": `create configmap `}[ref.kind]
@@ -409,7 +408,7 @@ func portsOf(p pod) map[string]int {
 	return ports
 }
 
-// selects reports whether every label of selector is among labels.
+// selects reports whether labels contains every label of selector.
 func selects(selector object, labels map[string]any) bool {
 	for name, v := range selector {
 		if labels[name] != v {
@@ -419,7 +418,7 @@ func selects(selector object, labels map[string]any) bool {
 	return true
 }
 
-// unknownPorts lists the ports that some object refers to but that do not exist.
+// unknownPorts lists the ports to which an object refers although they do not exist.
 func unknownPorts(objects []object, all []pod) (complaints []string) {
 	services := map[string][]any{} // names and numbers of ports
 	for _, o := range objects {
@@ -430,19 +429,19 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 			services[o.name()] = append(services[o.name()], port["name"], port["port"])
 			for _, p := range all {
 				if _, ok := portsOf(p)[fmt.Sprint(port["targetPort"])]; selects(mapAt(o, "spec", "selector"), p.labels) && !ok {
-					complaints = append(complaints, fmt.Sprintf("Service %s sends to the port %v, which %s does not have", o.name(), port["targetPort"], p.owner))
+					complaints = append(complaints, fmt.Sprintf("the Service %s forwards to the port %v, which %s does not have", o.name(), port["targetPort"], p.owner))
 				}
 			}
 		}
 	}
 	backend := func(owner, service string, port any) {
 		if !strings.HasPrefix(service, "try-") {
-			return // a Service of another release
+			return // the Service belongs to another release
 		}
 		if ports, ok := services[service]; ok && !slices.Contains(ports, port) {
-			complaints = append(complaints, fmt.Sprintf("%s sends to the port %v of the Service %s, which does not have it", owner, port, service))
+			complaints = append(complaints, fmt.Sprintf("%s uses the port %v of the Service %s, which does not have this port", owner, port, service))
 		} else if !ok {
-			complaints = append(complaints, fmt.Sprintf("%s sends to the Service %s, which does not exist", owner, service))
+			complaints = append(complaints, fmt.Sprintf("%s uses the Service %s, which does not exist", owner, service))
 		}
 	}
 	for _, o := range objects {
@@ -466,7 +465,7 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 				for _, port := range listAt(rule, "ports") {
 					name, isName := port["port"].(string)
 					if _, ok := portsOf(p)[name]; isName && !ok {
-						complaints = append(complaints, fmt.Sprintf("NetworkPolicy %s opens the port %s, which %s does not have", o.name(), name, p.owner))
+						complaints = append(complaints, fmt.Sprintf("the NetworkPolicy %s opens the port %s, which %s does not have", o.name(), name, p.owner))
 					}
 				}
 			}
@@ -475,14 +474,14 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 	return complaints
 }
 
-// called matches the settings with addresses that a service calls. An address such as
-// LINKREEL_BASE_URL is only shown, so it does not match.
+// called matches the settings with addresses that a service calls. It does not match an address
+// such as LINKREEL_BASE_URL, which is only displayed.
 var called = regexp.MustCompile(`^(LINKREEL_(AUTH|LINKS|VIDEOS|EVENTS|REDIS|CLICKS_REDIS|PUSH_JWKS|TEST)_URL|LINKREEL_\w+_ENDPOINT|LINKREEL_STORAGE_PUBLIC_DIAL|` +
 	`LINKREEL_API_ROUTES|LINKREEL_OIDC_ISSUER|LINKREEL_ACME_DIRECTORY|LINKREEL_EGRESS_PROXY|LINKREEL_WEBHOOK_RESOLVER|DNS_RESOLVER|OTEL_EXPORTER_OTLP_ENDPOINT)$`)
 
-// closedCalls lists the addresses in the pods' settings that no NetworkPolicy allows them to call,
-// or to which no NetworkPolicy admits them. If an address is in a Secret, it is the one with which
-// text creates that Secret.
+// closedCalls lists the configured addresses that no NetworkPolicy allows the pods to call, and
+// those that do not admit the pods. If an address is in a Secret, the list uses the address with
+// which text creates the Secret.
 func closedCalls(t *testing.T, objects []object, all []pod, text string) (complaints []string) {
 	t.Helper()
 	policies := map[string]object{}
@@ -504,21 +503,21 @@ func closedCalls(t *testing.T, objects []object, all []pod, text string) (compla
 			target := podOf(objects, all, call.host, call.port)
 			to := listAt(policy, "egress")
 			if !slices.ContainsFunc(to, func(rule object) bool { return allows(rule, "to", call.port, target) }) {
-				complaints = append(complaints, fmt.Sprintf("%s should call the address in %s, %s:%d, but its NetworkPolicy forbids it: may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("the setting %[2]s of %[1]s has the address %[3]s:%[4]d, but by its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
 			}
 			if target == nil || policies[target.owner] == nil {
 				continue
 			}
 			from := listAt(policies[target.owner], "ingress")
 			if !slices.ContainsFunc(from, func(rule object) bool { return allowsFrom(rule, call.port, *target, p) }) {
-				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, whose NetworkPolicy does not admit it", p.owner, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, but the NetworkPolicy there does not admit it", p.owner, call.host, call.port))
 			}
 		}
 	}
 	return complaints
 }
 
-// call is an address that a setting names.
+// call is an address in a setting.
 type call struct {
 	setting, host string
 	port          int
@@ -541,7 +540,7 @@ func calls(t *testing.T, p pod, text string) (all []call) {
 				continue
 			}
 			for part := range strings.SplitSeq(value, ",") {
-				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry PATH=ADDRESS
+				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry of the form PATH=ADDRESS
 					part = "http" + rest
 				}
 				all = append(all, addressed(t, name, part))
@@ -551,7 +550,7 @@ func calls(t *testing.T, p pod, text string) (all []call) {
 	return all
 }
 
-// addressed reads one address: host:port, or a URL.
+// addressed parses one address: host:port or a URL.
 func addressed(t *testing.T, setting, text string) call {
 	t.Helper()
 	if !strings.Contains(text, "://") {
@@ -559,7 +558,7 @@ func addressed(t *testing.T, setting, text string) call {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		t.Fatalf("%s: %v", setting, err)
+		t.Fatalf("cannot parse the address in %s: %v", setting, err)
 	}
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443", "redis": "6379", "rediss": "6379"}[u.Scheme])
 	n, err := strconv.Atoi(port)
@@ -569,8 +568,8 @@ func addressed(t *testing.T, setting, text string) call {
 	return call{setting, u.Hostname(), n}
 }
 
-// podOf returns the pod of the release behind a Service's address, or nil. It returns nil if the
-// Service does not have the port.
+// podOf returns the pod of the release that a Service's address selects. It returns nil if there is
+// no such pod, or if the Service does not have the port.
 func podOf(objects []object, all []pod, host string, port int) *pod {
 	name, _, _ := strings.Cut(host, ".")
 	for _, o := range objects {
@@ -586,8 +585,8 @@ func podOf(objects []object, all []pod, host string, port int) *pod {
 	return nil
 }
 
-// allows reports whether an egress rule allows calls to a port of target, or of anything outside
-// the release if target is nil.
+// allows reports whether an egress rule allows calls to a port of target. If target is nil, it
+// reports whether the rule allows calls to a port outside the release.
 func allows(rule object, side string, port int, target *pod) bool {
 	if !opens(rule, port, target) {
 		return false
@@ -614,8 +613,7 @@ func allowsFrom(rule object, port int, target, caller pod) bool {
 	})
 }
 
-// opens reports whether a rule applies to a port. If the rule gives a port's name, it is looked up
-// in target.
+// opens reports whether a rule applies to a port. It looks up a named port in target.
 func opens(rule object, port int, target *pod) bool {
 	ports := listAt(rule, "ports")
 	return ports == nil || slices.ContainsFunc(ports, func(p object) bool {

@@ -14,16 +14,15 @@ import (
 	"github.com/linkreel/linkreel/libs/trail"
 )
 
-// TestTheRecipesOfRecoveryAreOurs compares what docs/recovery.md tells operators of Google's
-// services with the code's own lists: TTL policies, the lifecycle of the bucket, names of
-// objects, settings and flags.
+// TestTheRecipesOfRecoveryAreOurs compares the instructions in docs/recovery.md for Google's
+// services with the code: TTL policies, the bucket's lifecycle, object names, settings and flags.
 func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 	t.Parallel()
 	text := string(read(t, "../../docs/recovery.md"))
 	_, text, _ = strings.Cut(text, "\n## On Google's services\n")
 	recipe, _, _ := strings.Cut(text, "\n## ")
 	if len(recipe) < 1000 {
-		t.Fatal("docs/recovery.md has no recipe for Google's services")
+		t.Fatal("docs/recovery.md has no instructions for Google's services")
 	}
 	t.Run("TTL policies", func(t *testing.T) {
 		t.Parallel()
@@ -45,10 +44,10 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		slices.Sort(want)
 		shown := regexp.MustCompile(`The last command must show: (.*)\.\n`).FindStringSubmatch(recipe)
 		if shown == nil {
-			t.Fatal("no list")
+			t.Fatal("docs/recovery.md has no list of TTL policies")
 		}
 		if got := strings.Split(strings.ReplaceAll(shown[1], "`", ""), ", "); !slices.Equal(got, want) {
-			t.Errorf("it lists %q, and the indexes file has %q", got, want)
+			t.Errorf("docs/recovery.md lists %q, but the indexes file has %q", got, want)
 		}
 	})
 	t.Run("lifecycle of the bucket", func(t *testing.T) {
@@ -56,17 +55,17 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		rules := func(text string) (out any) {
 			found := regexp.MustCompile(`(?s)\{"rule": \[.*?\n *\]\}`).FindString(text)
 			if err := json.Unmarshal([]byte(found), &out); err != nil {
-				t.Fatalf("%v in %q", err, found)
+				t.Fatalf("cannot parse the lifecycle: %v: %q", err, found)
 			}
 			return out
 		}
 		got := rules(recipe)
 		if setUp := rules(string(read(t, "../../docs/operations.md"))); !reflect.DeepEqual(got, setUp) {
-			t.Errorf("recovery.md has %v, operations.md %v", got, setUp)
+			t.Errorf("recovery.md has the lifecycle %v, but operations.md has %v", got, setUp)
 		}
 		want := fmt.Sprintf("map[action:map[type:Delete] condition:map[age:%d matchesPrefix:[%s]]]", int(trail.Keep.Hours()/24), trail.Prefix)
 		if !strings.Contains(fmt.Sprint(got), want) {
-			t.Errorf("the rules are %v, want %s", got, want)
+			t.Errorf("the lifecycle rules are %v, want %s among them", got, want)
 		}
 	})
 	t.Run("names", func(t *testing.T) {
@@ -76,7 +75,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			"--destination-database=restored", "cloud.google.database=restored", "--enable-pitr", "--soft-delete-duration=7d",
 		} {
 			if !strings.Contains(recipe, want) {
-				t.Errorf("it does not say %s", want)
+				t.Errorf("docs/recovery.md does not contain %s", want)
 			}
 		}
 	})
@@ -93,12 +92,12 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		program := string(read(t, "../../services/auth/cmd/auth/restore.go"))
 		given, _ := containerOf(t, pods(objects), "Job try-linkreel-restore", "restore")["args"].([]any)
 		if len(given) != 2 || given[0] != "restore" {
-			t.Fatalf("the Job runs with %v", given)
+			t.Fatalf("the Job runs with %v, want restore and one flag", given)
 		}
 		for _, arg := range given[1:] {
 			flag, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprint(arg), "--"), "=")
 			if !strings.Contains(program, fmt.Sprintf("flags.String(%q", flag)) {
-				t.Errorf("auth restore has no flag --%s", flag)
+				t.Errorf("`auth restore` has no flag --%s", flag)
 			}
 		}
 	})

@@ -31,23 +31,23 @@ const (
 	runOfIt = "https://github.com/linkreel/linkreel/actions/runs/7/attempts/1"
 )
 
-// The test runs the commands of the release's workflow one by one, each job in its own clone,
-// with stand-ins for GitHub, cosign, the cluster and the registry. By default the compiler and
-// Debian's archive are stand-ins too. With LINKREEL_FULL=1 they are the real ones, which needs
-// root and half an hour on two processors.
+// The test runs the commands of the release workflow one by one, each job in its own clone. It
+// replaces GitHub, cosign, the cluster and the registry with stand-ins. By default it also replaces
+// the compiler and Debian's archive. With LINKREEL_FULL=1 it uses the real ones, which needs root
+// and half an hour on two processors.
 func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
 	if err := r.release("v0.4.0", "cluster"); err == nil {
-		t.Error("the workflow released although helm test failed")
+		t.Error("the workflow succeeded although helm test failed")
 	}
-	r.wantNothing("a failed test after the build")
+	r.wantNothing("after a failed test")
 	needed := slices.Sorted(slices.Values(append(r.jobs["publish"].Needs, "publish")))
 	if all := slices.Sorted(maps.Keys(r.jobs)); !slices.Equal(needed, all) {
-		t.Errorf("publish needs %v of the jobs %v", r.jobs["publish"].Needs, all)
+		t.Errorf("publish needs the jobs %v, want all of %v", r.jobs["publish"].Needs, all)
 	}
 
-	// Now somebody runs the failed jobs again.
+	// Run the failed jobs again, as a maintainer would.
 	if err := r.release("v0.4.0", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -59,22 +59,22 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	r.wantOthersRefused()
 }
 
-// rehearsal runs the workflow of a release.
+// rehearsal runs the release workflow.
 type rehearsal struct {
 	t        *testing.T
 	full     bool
-	dir      string // contains everything below
-	source   string // a repository whose main is this tree
-	commit   string // the commit that is released
+	dir      string // contains all files below
+	source   string // a repository with this tree as its main
+	commit   string // the released commit
 	aside    string // a commit that is not on main
 	jobs     map[string]job
-	env      map[string]string // of the whole workflow
+	env      map[string]string // the environment of the whole workflow
 	registry string            // host and port
-	port     string            // port of the registry that a cluster pulls from
-	archive  string            // mirror of Debian
-	golang   map[string]string // Go's settings, which the jobs' home directory lacks
+	port     string            // the port of the registry from which a cluster pulls
+	archive  string            // the mirror of Debian
+	golang   map[string]string // Go's settings, because a job's home directory has none
 	at       map[string]string // the commit of each job's clone
-	passed   map[string]bool   // jobs that have passed and need not run again
+	passed   map[string]bool   // jobs that have passed and are not run again
 }
 
 type job struct {
@@ -91,7 +91,7 @@ type step struct {
 	Env  map[string]string `yaml:"env"`
 }
 
-// needs reads either one name or a list.
+// needs reads one name or a list of names.
 type needs []string
 
 func (n *needs) UnmarshalYAML(node *yaml.Node) error {
@@ -110,10 +110,10 @@ func newRehearsal(t *testing.T) *rehearsal {
 	}
 	var text []byte
 	r.jobs, r.env, text = jobsOf(t, "release.yml")
-	// Another test checks that pods with these values request what the manual says.
+	// Another test checks that pods with these values request the resources in the manual.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
-		t.Errorf("the workflow does not use the small requests of docs/operations.md: %q", small)
+		t.Errorf("the workflow does not use the values for a small cluster in docs/operations.md: %q", small)
 	}
 	registry := httptest.NewServer(&standInRegistry{say: r.say, content: map[string][]byte{}})
 	t.Cleanup(registry.Close)
@@ -137,7 +137,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	return r
 }
 
-// jobsOf reads a workflow. It returns its jobs, the environment of all jobs, and its text.
+// jobsOf parses a workflow. It returns its jobs, the environment of all jobs, and its text.
 func jobsOf(t *testing.T, file string) (map[string]job, map[string]string, []byte) {
 	t.Helper()
 	var workflow struct {
@@ -155,8 +155,8 @@ func (r *rehearsal) path(elem ...string) string {
 	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
-// clone makes the source repository: this tree with its uncommitted changes, as the commit that
-// prepares 0.4.0.
+// clone creates the source repository. Its main is this tree with its uncommitted changes, as the
+// commit that prepares 0.4.0.
 func (r *rehearsal) clone() {
 	r.t.Helper()
 	r.source = r.path("source")
@@ -195,20 +195,20 @@ func (r *rehearsal) commitAll(message string) {
 	r.must(r.source, "git", "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", message)
 }
 
-// must runs a program and returns what it prints.
+// must runs a program and returns its output.
 func (r *rehearsal) must(dir, name string, args ...string) string {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), name, args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		r.t.Fatalf("%s %v: %v: %s", name, args, err, out)
+		r.t.Fatalf("%s %v failed: %v: %s", name, args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// standIns writes the programs that the steps call instead of the real ones on a runner. Each
-// stand-in records its calls.
+// standIns writes the programs that replace the real ones on a runner. Each stand-in records its
+// calls.
 func (r *rehearsal) standIns() {
 	r.t.Helper()
 	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB"}
@@ -247,8 +247,8 @@ func (r *rehearsal) standIns() {
 	}
 }
 
-// The stand-in for the compiler returns the same small Go program for every service. Only the
-// release program itself is really built.
+// The stand-in for the compiler returns the same small Go program for every service. The test
+// compiles only the release program.
 const standInGo = `
 case "$*" in "build -trimpath -buildvcs=false "*)
 	while [ "$1" != -o ]; do shift; done
@@ -263,7 +263,7 @@ touch "$root/var/cache/apt/archives/ffmpeg_7%3a5.1.9_all.deb" "$root/usr/bin/ffm
 tar -cf "$raw" -C "$root" .
 rm -r "$root"`
 
-// Like a node, this stand-in asks the registry on this machine for each image by digest.
+// Like a node, this stand-in requests each image by digest from the registry on this machine.
 const standInHelm = `
 say "$@"
 case $1 in
@@ -295,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A signature is a file that contains the identity of the job that signed.
+// A signature is a file with the identity of the job that signed.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -321,8 +321,8 @@ verify | verify-attestation | verify-blob)
 	esac ;;
 esac`
 
-// release runs the jobs that have not passed yet, in the order of their needs. fail is the name
-// of the job that must fail: "cluster", or "" for none.
+// release runs the jobs that have not passed yet, in the order of their needs. fail is the job that
+// must fail: "cluster" or "".
 func (r *rehearsal) release(tag, fail string) error {
 	r.t.Helper()
 	tried := map[string]bool{}
@@ -339,7 +339,7 @@ func (r *rehearsal) release(tag, fail string) error {
 		}
 	}
 	if failed == nil && len(r.passed) != len(r.jobs) {
-		r.t.Fatalf("only the jobs %v passed", r.passed)
+		r.t.Fatalf("only the jobs %v passed, want all", r.passed)
 	}
 	return failed
 }
@@ -359,7 +359,7 @@ func (r *rehearsal) workspace(name string) string {
 	return at
 }
 
-// job runs the steps of one job until one fails.
+// job runs the steps of one job until a step fails.
 func (r *rehearsal) job(name, tag, fail string) error {
 	r.t.Helper()
 	at := r.workspace(name)
@@ -384,7 +384,7 @@ func (r *rehearsal) job(name, tag, fail string) error {
 	return failed
 }
 
-// use does what an action would do.
+// use does the work of an action.
 func (r *rehearsal) use(s step, at string) error {
 	action, _, _ := strings.Cut(s.Uses, "@")
 	switch action {
@@ -409,7 +409,7 @@ func (r *rehearsal) use(s step, at string) error {
 
 var expression = regexp.MustCompile(`\$\{\{ ([\w.]+) \}\}`)
 
-// command runs a step as a runner does. Its environment has only what the workflow sets.
+// command runs a step as a runner does, with only the workflow's environment.
 func (r *rehearsal) command(s step, at, tag, fail string) error {
 	values := map[string]string{
 		"github.ref_name": tag, "github.repository_owner": "linkreel", "github.repository": "linkreel/linkreel", "github.actor": "ada",
@@ -430,7 +430,7 @@ func (r *rehearsal) command(s step, at, tag, fail string) error {
 			env[name] = expression.ReplaceAllStringFunc(text, func(e string) string {
 				value, known := values[expression.FindStringSubmatch(e)[1]]
 				if !known {
-					r.t.Fatalf("%s: no value for %s", name, e)
+					r.t.Fatalf("the step %s uses %s, for which the test has no value", name, e)
 				}
 				return value
 			})
@@ -443,8 +443,7 @@ func (r *rehearsal) command(s step, at, tag, fail string) error {
 	return r.shell(s.Run, at, env)
 }
 
-// shell runs a script as the workflow's shell does, and kills the processes that it leaves
-// behind.
+// shell runs a script in the workflow's shell and then kills the script's remaining processes.
 func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -465,7 +464,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // this fails if no process is left
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process remains
 	}
 	if err != nil {
 		text := read(r.t, output)
@@ -476,7 +475,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 
 var saying sync.Mutex
 
-// say records an event, as the stand-ins do.
+// say records an event in the format of the stand-ins.
 func (r *rehearsal) say(line string) {
 	saying.Lock()
 	defer saying.Unlock()
@@ -491,8 +490,8 @@ func (r *rehearsal) say(line string) {
 	}
 }
 
-// published returns the events that leave the machine, and a line for each file that a hostile
-// name could have created. It then clears the events.
+// published returns the events with an effect outside this machine, and a line for each file that a
+// hostile name could have created. It then clears the events.
 func (r *rehearsal) published() []string {
 	r.t.Helper()
 	var all []string
@@ -521,11 +520,11 @@ func (r *rehearsal) published() []string {
 func (r *rehearsal) wantNothing(why string) {
 	r.t.Helper()
 	if events := r.published(); len(events) != 0 {
-		r.t.Errorf("%s: %q", why, events)
+		r.t.Errorf("%s, the workflow published %q, want nothing", why, events)
 	}
 }
 
-// wantOrder checks that each part of a release exists before the next part refers to it.
+// wantOrder checks that each part of a release exists before another part refers to it.
 func (r *rehearsal) wantOrder() {
 	r.t.Helper()
 	events := r.published()
@@ -550,15 +549,15 @@ func (r *rehearsal) wantOrder() {
 		counts = append(counts, at-from)
 	}
 	if at < len(events) {
-		r.t.Errorf("%q came after %q, which is the wrong order", events[at], events[max(0, at-1)])
+		r.t.Errorf("the event %q follows %q, which is the wrong order", events[at], events[max(0, at-1)])
 	}
 	// There are 9 images with two platforms each, the chart, and an SBOM for each platform.
 	if want := []int{9*3 + 1, 1, 10, 18, 1, 3, 10, 1, 1}; !slices.Equal(counts, want) {
-		r.t.Errorf("%d events of each kind, want %d: %q", counts, want, events)
+		r.t.Errorf("the numbers of events are %d, want %d: %q", counts, want, events)
 	}
 }
 
-// wantProvenance checks the builder that the provenance names, and that a published version
+// wantProvenance checks the builder in the provenance. It also checks that a published version
 // cannot be replaced.
 func (r *rehearsal) wantProvenance() {
 	r.t.Helper()
@@ -577,29 +576,29 @@ func (r *rehearsal) wantProvenance() {
 		return p.Predicate.RunDetails.Builder.ID, p.Predicate.RunDetails.Metadata.InvocationID
 	}
 	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
-		r.t.Errorf("the provenance of the workflow's release names the builder %q and the run %q", id, run)
+		r.t.Errorf("the workflow's provenance has the builder %q and the run %q, want the workflow and its run", id, run)
 	}
-	// Somebody with a key to the registry builds the same version again, from another commit.
+	// A person with a key to the registry builds the same version again from another commit.
 	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
 	r.commitAll("a commit that nobody has reviewed")
 	released := r.commit
 	r.commit = r.must(r.source, "git", "rev-parse", "HEAD")
 	r.workspace("build")
 	if err := r.byHand("0.4.0", "build", "push"); err == nil || !strings.Contains(err.Error(), "is published as sha256:") {
-		r.t.Errorf("a published version was replaced: %v", err)
+		r.t.Errorf("replacing a published version returned %v, want an error", err)
 	}
-	r.wantNothing("a second 0.4.0")
+	r.wantNothing("after a second 0.4.0")
 	r.aside, r.commit = r.commit, released
 	id, run := builder(r.path("job-build/dist/release/provenance.intoto.json"))
 	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
 	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
 		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
-		r.t.Errorf("the provenance of a release by hand names the builder %q and the run %q, want the section of docs/releasing.md", id, run)
+		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want the section of docs/releasing.md", id, run)
 	}
 }
 
-// byHand runs a step of the program that the job build has built, for one image, as a person
-// would do.
+// byHand runs steps of the release program for one image, as a person would. The job build has
+// built the program.
 func (r *rehearsal) byHand(version string, steps ...string) error {
 	env := map[string]string{
 		"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version,
@@ -608,7 +607,7 @@ func (r *rehearsal) byHand(version string, steps ...string) error {
 	return r.shell("exec .local/bin/linkreel-release -only check "+strings.Join(steps, " "), r.path("job-build"), env)
 }
 
-// verify follows docs/releasing.md to verify what was published, and uses nothing else.
+// verify follows docs/releasing.md to verify the published files. It uses no other files.
 func (r *rehearsal) verify() {
 	r.t.Helper()
 	_, section, _ := strings.Cut(string(read(r.t, "../../docs/releasing.md")), "\n## Verify a release\n")
@@ -622,7 +621,7 @@ func (r *rehearsal) verify() {
 		"sha256sum --check", "cosign verify ", "cosign verify-blob", "cosign verify-attestation", "gh attestation verify",
 	} {
 		if !strings.Contains(text, command) {
-			r.t.Errorf("docs/releasing.md does not show %q", command)
+			r.t.Errorf("docs/releasing.md does not contain the command %q", command)
 		}
 	}
 	run := func(text string) error {
@@ -635,21 +634,21 @@ func (r *rehearsal) verify() {
 		})
 	}
 	if err := run(text); err != nil {
-		r.t.Errorf("the commands of docs/releasing.md: %v", err)
+		r.t.Errorf("the commands of docs/releasing.md failed: %v", err)
 	}
 	if err := run(strings.Replace(text, "refs/tags/v$V", "refs/tags/v0.3.9", 1)); err == nil {
-		r.t.Error("the signature of another tag was accepted")
+		r.t.Error("verifying a signature with another tag succeeded, want an error")
 	}
 	altered := r.path("page/linkreel-0.4.0-linux-amd64.tar.gz")
 	write(r.t, altered, "something else")
 	if err := run(text); err == nil {
-		r.t.Error("an altered file was accepted")
+		r.t.Error("verifying an altered file succeeded, want an error")
 	}
 	r.published()
 }
 
-// The test checks the last release a week later: once when nothing has changed, and once when
-// Debian has other packages and a vulnerability has become known.
+// The test checks the last release a week later. In the first check nothing has changed. In the
+// second check, Debian has other packages and a vulnerability is known.
 func (r *rehearsal) wantStaleReleasesNoticed() {
 	r.t.Helper()
 	r.must(r.source, "git", "tag", "v0.4.0", r.commit)
@@ -666,7 +665,7 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	}
 	finds(0)
 	if err := r.job("stale", "", ""); err != nil {
-		r.t.Errorf("a release that is up to date: %v", err)
+		r.t.Errorf("the check of a current release returned %v, want no error", err)
 	}
 	finds(3)
 	sbom := r.path("page/image-transcoding-worker-linux-arm64.spdx.json")
@@ -674,14 +673,14 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	write(r.t, sbom, strings.Replace(string(released), "pkg:deb/debian/ffmpeg@", "pkg:deb/debian/ffmpeg@0.", 1))
 	err := r.job("stale", "", "")
 	if err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
-		r.t.Errorf("another version of ffmpeg, and a vulnerability: %v", err)
+		r.t.Errorf("the check of a stale release returned %v, want the new ffmpeg and the vulnerability", err)
 	}
 	write(r.t, sbom, string(released))
 	r.published()
 }
 
-// These are names that git accepts, and some that it does not. Each job gets them as if it ran
-// first, together with everything that a good release has built.
+// Git accepts some of these names and rejects others. Each job gets them as if it ran first,
+// together with the files of a complete build.
 func (r *rehearsal) wantHostileNamesRefused() {
 	r.t.Helper()
 	for _, tag := range []string{
@@ -691,46 +690,46 @@ func (r *rehearsal) wantHostileNamesRefused() {
 		for _, name := range []string{"build", "publish"} {
 			err := r.job(name, tag, "")
 			if err == nil || !strings.Contains(err.Error(), "not a semantic version") || !strings.Contains(err.Error(), "make: ***") {
-				r.t.Errorf("%s of %q: %v", name, tag, err)
+				r.t.Errorf("the job %s with the tag %q returned %v, want an error about the version", name, tag, err)
 			}
 		}
-		r.wantNothing(fmt.Sprintf("the tag %q", tag))
+		r.wantNothing(fmt.Sprintf("with the tag %q", tag))
 	}
 	for _, version := range []string{
 		"v1.2.3|id", "v1.2.3-${IFS}id", "v1.2.3 \tx", "-only=x", "v0.4.0\n", "v1.2.3-..", "v01.2.3", "v1.2.3+x", "vv1.2.3", "1.2",
 	} {
 		if err := r.byHand(version, "build"); err == nil || !strings.Contains(err.Error(), "not a semantic version") {
-			r.t.Errorf("the version %q: %v", version, err)
+			r.t.Errorf("the release program with the version %q returned %v, want an error about the version", version, err)
 		}
 	}
 	if err := r.job("cluster", "v1.2.3-$(id>owned)", ""); err == nil {
-		r.t.Error("a cluster tried a hostile name")
+		r.t.Error("the job cluster accepted a hostile name, want an error")
 	}
-	r.wantNothing("a hostile name in the cluster's job")
+	r.wantNothing("with a hostile name in the job cluster")
 }
 
 // wantOthersRefused tries commits and versions that must not be released.
 func (r *rehearsal) wantOthersRefused() {
 	r.t.Helper()
 	if err := r.job("build", "v0.5.0", ""); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md has no section [0.5.0]") {
-		r.t.Errorf("a version that is not in the changelog: %v", err)
+		r.t.Errorf("a version that is not in the changelog returned %v, want an error about CHANGELOG.md", err)
 	}
 	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "is built, not 0.4.1-rc.1 of commit") {
-		r.t.Errorf("the artifact of another version: %v", err)
+		r.t.Errorf("publishing the artifact of another version returned %v, want an error", err)
 	}
 	r.commit = r.aside
 	for _, name := range []string{"build", "publish"} {
 		if err := r.job(name, "v0.4.0", ""); err == nil || !strings.Contains(err.Error(), "is not on origin/main") {
-			r.t.Errorf("%s of a commit that is not on main: %v", name, err)
+			r.t.Errorf("the job %s with a commit that is not on main returned %v, want an error", name, err)
 		}
 	}
-	r.wantNothing("other commits and versions")
+	r.wantNothing("with other commits and versions")
 	if left, err := filepath.Glob(r.path("temp", "linkreel-release-*")); err != nil || len(left) != 0 {
-		r.t.Errorf("the program left %v, %v", left, err)
+		r.t.Errorf("the release program left %v in the temporary folder, want nothing; the error is %v", left, err)
 	}
 }
 
-// standInRegistry stores what is pushed to it, and records each manifest.
+// standInRegistry stores the pushed content and records each manifest.
 type standInRegistry struct {
 	say     func(string)
 	mu      sync.Mutex
@@ -780,7 +779,7 @@ func (s *standInRegistry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		w.Header().Set("Docker-Content-Digest", digestOf(body))
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = io.Copy(w, bytes.NewReader(body)) // the client may have left
+		_, _ = io.Copy(w, bytes.NewReader(body)) // the client may have disconnected
 	}
 }
 

@@ -20,18 +20,18 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// needNode skips a test of the TypeScript client if the machine has no Node version that the
-// client supports. Debian has only an older one, so `make tools` cannot install it.
+// needNode skips a test of the TypeScript client if the machine has no supported version of Node.
+// Debian's version is too old, so `make tools` cannot install a supported one.
 func needNode(t *testing.T) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("node is %q on this machine, the TypeScript client needs 20 (%v); the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("node is %q on this machine, but the TypeScript client needs 20 (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
-// stackFile writes the running stack's stack.json as scripts find it.
+// stackFile writes the stack.json of the running stack for the clients' scripts.
 func stackFile(t *testing.T) string {
 	t.Helper()
 	b, err := json.MarshalIndent(running, "", "  ")
@@ -52,7 +52,7 @@ func clip(t *testing.T, path string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", path)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v: %s", err, out)
+		t.Fatalf("cannot make a clip: %v: %s", err, out)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestTypeScriptClient(t *testing.T) {
 	)
 }
 
-// documentFile writes the API document as JSON for programs that are not in Go.
+// documentFile writes the API document as JSON for programs in other languages.
 func documentFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "openapi.json")
@@ -85,8 +85,8 @@ func documentFile(t *testing.T) string {
 	return path
 }
 
-// The Go client runs behind the contract's transport, which checks that every request is
-// documented.
+// The Go client sends its requests through the contract's transport, which checks that the document
+// allows each of them.
 func TestGoClient(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -108,7 +108,7 @@ func TestGoClient(t *testing.T) {
 	l, err := c.GetLink(ctx, made.ID)
 	must(err)
 	if l.Title != "" || l.ExpiresAt != nil || l.OGTitle == nil || *l.OGTitle != "Preview" {
-		t.Errorf("link after update: %+v", l)
+		t.Errorf("the updated link is %+v, want no title, no expiry and the preview title", l)
 	}
 	_, err = c.GetLinkStats(ctx, made.ID, client.GetLinkStatsQuery{})
 	must(err)
@@ -120,12 +120,12 @@ func TestGoClient(t *testing.T) {
 	})
 	must(err)
 	if told.Rule == nil || *told.Rule != "phones" || told.Location == nil || *told.Location != "https://example.com/app?a=1" {
-		t.Errorf("explained: %+v", told)
+		t.Errorf("the explanation is %+v, want the rule phones and its location", told)
 	}
 	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
-		t.Errorf("the slug of a link: %+v", free)
+		t.Errorf("the slug of an existing link: %+v, want it taken", free)
 	}
 	const many = client.BulkMax + 20 // two requests
 	items := make([]client.LinkCreate, many)
@@ -136,7 +136,7 @@ func TestGoClient(t *testing.T) {
 	results, err := c.CreateLinks(ctx, items)
 	must(err)
 	if results[7].Error == nil || results[7].Error.URL != "not a link" || results[8].Data == nil {
-		t.Errorf("bulk: %+v %+v", results[7], results[8])
+		t.Errorf("the results are %+v and %+v, want an error for \"not a link\" and then a link", results[7], results[8])
 	}
 	n := 0
 	for _, err := range c.Links(ctx, client.ListLinksQuery{}) {
@@ -144,11 +144,11 @@ func TestGoClient(t *testing.T) {
 		n++
 	}
 	if n != many {
-		t.Errorf("walked %d links, want %d", n, many)
+		t.Errorf("the walk returned %d links, want %d", n, many)
 	}
 	must(c.DeleteLink(ctx, made.ID))
 	if _, err := c.GetLink(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
-		t.Errorf("deleted link: %v", err)
+		t.Errorf("reading a deleted link returned %v, want LINK_NOT_FOUND", err)
 	}
 
 	d, err := c.CreateDomain(ctx, client.DomainCreate{Hostname: "go.client-test.example"})
@@ -167,7 +167,7 @@ func TestGoClient(t *testing.T) {
 	acc, err := c.GetAccount(ctx)
 	must(err)
 	if acc.Plan != "business" || acc.Usage.Links != many-1 {
-		t.Errorf("account: %+v", acc)
+		t.Errorf("the account is %+v, want the plan business and %d links", acc, many-1)
 	}
 
 	video(t, c)
@@ -183,7 +183,8 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	// A file that is not a video fails with a reason. The same record then accepts a good file.
+	// A file that is not a video fails with a reason. The same record must then accept a valid
+	// file.
 	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +194,7 @@ func video(t *testing.T, c *client.Client) {
 	}
 	var why *client.VideoError
 	if _, err := c.WaitVideo(ctx, made.VideoID, nil); !errors.As(err, &why) {
-		t.Fatalf("text file: %v, want a VideoError", err)
+		t.Fatalf("waiting for a text file returned %v, want a VideoError", err)
 	}
 	again, err := c.GetVideo(ctx, made.VideoID)
 	if err != nil {
@@ -203,16 +204,16 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	// The video stays failed until the service has noticed the new file.
+	// The status is failed until the service has noticed the new file.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		v, err := c.WaitVideo(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
 		if err == nil && v.Status == "ready" {
 			break
 		}
 		if !errors.As(err, &why) || time.Now().After(deadline) {
-			t.Fatalf("clip: %v, seen %v", err, seen)
+			t.Fatalf("waiting for the clip returned %v after the statuses %v, want a ready video", err, seen)
 		}
-		time.Sleep(200 * time.Millisecond) // polling a real system needs a real wait
+		time.Sleep(200 * time.Millisecond) // a real system must be polled in real time
 	}
 	if _, err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
 		t.Error(err)
@@ -221,15 +222,15 @@ func video(t *testing.T, c *client.Client) {
 		t.Error(err)
 	}
 	if page, err := c.ListVideos(ctx, client.ListVideosQuery{Limit: 1}); err != nil || len(page.Data) != 1 || page.Data[0].Status != "ready" {
-		t.Errorf("videos: %+v, %v", page, err)
+		t.Errorf("listing the videos returned %+v, %v; want one ready video", page, err)
 	}
 	if err := c.DeleteVideo(ctx, made.VideoID); err != nil {
 		t.Error(err)
 	}
 }
 
-// The Go client's module requires only the standard library, so the test that compares it with
-// the API document is here.
+// This test compares the Go client with the API document. It is not in the client's module, because
+// that module may require only the standard library.
 func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -255,13 +256,13 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(v); err != nil {
-			t.Errorf("%s: %v", schema, err)
+			t.Errorf("the client's type lacks a field of %s: %v", schema, err)
 		}
 	}
 }
 
-// The example of the TypeScript client runs as a user has it, on each runtime, and behind a network
-// that does everything wrong: nothing is made twice, and nothing is lost.
+// Users run the example of the TypeScript client on several runtimes. The test runs it on each of
+// them, over a network with every kind of failure. Nothing may be created twice or lost.
 func TestTypeScriptTour(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -270,7 +271,7 @@ func TestTypeScriptTour(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := map[string][]string{"node": {"node", "tour.js"}}
-	if os.Getenv("LINKREEL_FULL") != "" { // `make runtimes` installs these
+	if os.Getenv("LINKREEL_FULL") != "" { // `make runtimes` installs the other runtimes
 		programs["deno"] = []string{client + "/runtimes/node_modules/@deno/linux-x64-glibc/deno", "run", "-A", "tour.ts"}
 		programs["bun"] = []string{client + "/runtimes/node_modules/@oven/bun-linux-x64/bin/bun", "tour.ts"}
 	}
@@ -313,7 +314,7 @@ func TestTypeScriptTour(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(hostile.Deeds) != 10 {
-				t.Errorf("not every misdeed was done: %v", hostile.Deeds)
+				t.Errorf("the proxy injected the failures %v, want all 10 kinds", hostile.Deeds)
 			}
 			checkTour(t, out, secret, "webhook.test")
 		})
@@ -323,7 +324,7 @@ func TestTypeScriptTour(t *testing.T) {
 // allScopes are the scopes of the accounts on which a tour runs.
 var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
 
-// checkTour compares what the example reports with what the account has.
+// checkTour compares the example's report with the account.
 func checkTour(t *testing.T, report []byte, secret, message string) {
 	t.Helper()
 	var r struct {
@@ -333,15 +334,15 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 		Progress       int64
 	}
 	if err := json.Unmarshal(report, &r); err != nil {
-		t.Fatalf("%v: %s", err, report)
+		t.Fatalf("cannot parse the report: %v: %s", err, report)
 	}
 	if len(r.Made) != 991 || r.Refused != 10 || r.Message != message || r.Progress == 0 {
-		t.Errorf("%d made, %d refused, message %q, progress %d", len(r.Made), r.Refused, r.Message, r.Progress)
+		t.Errorf("%d made, %d refused, message %q, progress %d; want 991, 10, %q and some progress", len(r.Made), r.Refused, r.Message, r.Progress, message)
 	}
 	slices.Sort(r.Made)
 	slices.Sort(r.Events)
 	if !slices.Equal(r.Made, r.Events) {
-		t.Errorf("the feed has %d links, of %d that were made", len(r.Events), len(r.Made))
+		t.Errorf("the feed's %d created records differ from the %d of the report", len(r.Events), len(r.Made))
 	}
 	c, err := client.New(client.Config{BaseURL: running.BaseURL, Key: secret})
 	if err != nil {
@@ -353,7 +354,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(r.Made, l.ID) {
-			t.Errorf("%s was made and is not told", l.ID)
+			t.Errorf("the account has the link %s, which the report lacks", l.ID)
 		}
 		links++
 	}
@@ -364,6 +365,6 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 		videos++
 	}
 	if links != 990 || videos != 1 {
-		t.Errorf("the account has %d links and %d videos", links, videos)
+		t.Errorf("the account has %d links and %d videos, want 990 and 1", links, videos)
 	}
 }

@@ -1,10 +1,10 @@
-// Package contract checks every HTTP exchange of a test against openapi.yaml, in both
-// directions. A response must have a documented status, the documented headers, and a
-// body of the documented shape with no other fields. A request that the document does not
+// Package contract checks every HTTP exchange of a test against openapi.yaml, in both directions. A
+// response must have a documented status, the documented headers, and a body with the documented
+// fields and no others. A request that the document does not allow must not succeed.
 // allow must not succeed.
 //
-// [NewTransport] adds these checks to a test's HTTP client. It checks only the API. Share
-// pages, redirects and object storage pass through.
+// [NewTransport] adds these checks to a test's HTTP client. It checks only API requests. Requests
+// for share pages, redirects and object storage are not checked.
 package contract
 
 import (
@@ -35,7 +35,7 @@ type Contract struct {
 	paths []string
 }
 
-// Load returns the contract of this repository, parsed once.
+// Load returns the contract of this repository. It parses the document only once.
 var Load = sync.OnceValue(func() *Contract {
 	c, err := Parse(apispec.Load().JSON())
 	if err != nil {
@@ -44,8 +44,8 @@ var Load = sync.OnceValue(func() *Contract {
 	return c
 })
 
-// Parse reads a document in JSON. It first closes the objects in the document: a response
-// must not have undocumented fields, although real callers are told to expect new ones.
+// Parse reads a JSON document. It closes the objects in the document first, so a response with an
+// undocumented field breaks the contract. Real callers must tolerate new fields.
 func Parse(document []byte) (*Contract, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(document, &raw); err != nil {
@@ -61,16 +61,16 @@ func Parse(document []byte) (*Contract, error) {
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(strict)
 	if err != nil {
-		return nil, fmt.Errorf("load document: %w", err)
+		return nil, fmt.Errorf("cannot load the document: %w", err)
 	}
 	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
-		return nil, fmt.Errorf("validate document: %w", err)
+		return nil, fmt.Errorf("the document is invalid: %w", err)
 	}
 	c := &Contract{doc: doc}
 	for path := range doc.Paths.Map() {
 		c.paths = append(c.paths, path)
 	}
-	// Fixed segments win over parameters, as they do in the services.
+	// Fixed segments take precedence over parameters, as in the services.
 	slices.SortFunc(c.paths, func(a, b string) int {
 		return strings.Compare(strings.ReplaceAll(a, "{", "\x7f"), strings.ReplaceAll(b, "{", "\x7f"))
 	})
@@ -78,7 +78,7 @@ func Parse(document []byte) (*Contract, error) {
 }
 
 // Only captions, QR codes and exports have bodies that are not JSON. The registry of decoders is
-// global, so this runs once and not per contract.
+// global, so this code runs once and not for each contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)
@@ -95,7 +95,7 @@ type Exchange struct {
 	Status      int
 	Answer      http.Header
 	AnswerBody  []byte
-	OperationID string // filled in by Check, empty when there is none
+	OperationID string // set by Check; empty if the document has no such operation
 }
 
 // Covers reports whether an address belongs to the API.
@@ -107,8 +107,8 @@ func Covers(u *url.URL) bool {
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		// A router may treat the path as a record with an odd id. It may then reject the caller
-		// or a reused Idempotency-Key before it looks up the record.
+		// A router may treat the path as a record with an odd ID. It may then reject the caller or
+		// a reused Idempotency-Key before it looks up the record.
 		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
 			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
@@ -120,7 +120,7 @@ func (c *Contract) Check(x *Exchange) error {
 	op := item.GetOperation(method)
 	if op == nil {
 		if x.Status == http.StatusMethodNotAllowed && x.Answer.Get("Allow") == "" {
-			return errors.New("405 without Allow")
+			return errors.New("status 405 without an Allow header")
 		}
 		return c.checkError(x, http.StatusMethodNotAllowed, http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
@@ -128,14 +128,14 @@ func (c *Contract) Check(x *Exchange) error {
 	route := &routers.Route{Spec: c.doc, Path: path, PathItem: item, Method: method, Operation: op}
 	if x.Status < 400 {
 		if err := c.checkRequest(x, route, params); err != nil {
-			return fmt.Errorf("status %d for a request that the document calls wrong: %w", x.Status, err)
+			return fmt.Errorf("status %d for a request that the document does not allow: %w", x.Status, err)
 		}
 	}
 	return c.checkResponse(x, route)
 }
 
-// Wrong returns how the request alone breaks the document. It returns nil for an allowed
-// request and for a request that matches no operation.
+// Wrong returns how the request breaks the document, whatever the response is. It returns nil for
+// an allowed request and for a request that matches no operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -155,7 +155,7 @@ func (c *Contract) options() *openapi3filter.Options {
 		MultiError:            true,
 		SkipSettingDefaults:   true,
 		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // the tests check keys themselves
-		// A readOnly property of a PATCH is accepted and named in ignoredFields.
+		// The services accept a readOnly property in a PATCH and list it in ignoredFields.
 		ExcludeReadOnlyValidations: true,
 	}
 }
@@ -181,14 +181,13 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 	known := apispec.Load().Operation(route.Method, route.Path).Query
 	for name, values := range x.URL.Query() {
 		if repeatable, ok := known[name]; name != "" && (!ok || len(values) > 1 && !repeatable) {
-			return fmt.Errorf("the operation has no query parameter %q, or takes it once", name)
+			return fmt.Errorf("the operation has no query parameter %q or does not accept it twice", name)
 		}
 	}
 	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
 	if errors.Is(err, strconv.ErrRange) {
-		// The validator cannot represent a number beyond float64, so it rejects any field with
-		// such a number, even a field that allows any value. The service reads the number as an
-		// infinity.
+		// The validator cannot represent a number beyond float64. It rejects any field with such a
+		// number, even a field that allows any value. The service reads the number as an infinity.
 		return nil
 	}
 	return err
@@ -196,7 +195,7 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 
 func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	if x.Status == http.StatusRequestHeaderFieldsTooLarge || x.Status == http.StatusRequestEntityTooLarge {
-		return c.checkError(x, x.Status) // rejected before an operation is chosen
+		return c.checkError(x, x.Status) // rejected before routing
 	}
 	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: c.input(x, route, nil),
@@ -209,7 +208,7 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 		return fmt.Errorf("status %d: %w", x.Status, err)
 	}
 	if x.Status == http.StatusNoContent && len(x.AnswerBody) > 0 {
-		return fmt.Errorf("204 with %d bytes", len(x.AnswerBody))
+		return fmt.Errorf("status 204 with a body of %d bytes", len(x.AnswerBody))
 	}
 	if x.Status >= 400 && x.Method != http.MethodHead {
 		return sameRequestID(x)
@@ -217,31 +216,31 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have the common
-// shape and one of the given statuses.
+// checkError checks responses that no operation documents. They must have the shape of all errors
+// and one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
-		return fmt.Errorf("status %d for a request outside every operation, want one of %v", x.Status, statuses)
+		return fmt.Errorf("status %d for a request that matches no operation, want one of %v", x.Status, statuses)
 	}
 	if x.Method == http.MethodHead {
 		return nil
 	}
 	if ct := x.Answer.Get("Content-Type"); ct != "application/json" {
-		return fmt.Errorf("status %d: Content-Type %q", x.Status, ct)
+		return fmt.Errorf("status %d: Content-Type is %q, want application/json", x.Status, ct)
 	}
 	var v any
 	if err := json.Unmarshal(x.AnswerBody, &v); err != nil {
-		return fmt.Errorf("status %d: %w", x.Status, err)
+		return fmt.Errorf("status %d: the body is not JSON: %w", x.Status, err)
 	}
 	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors()); err != nil {
-		return fmt.Errorf("status %d: %w", x.Status, err)
+		return fmt.Errorf("status %d: the body breaks the schema Error: %w", x.Status, err)
 	}
 	return sameRequestID(x)
 }
 
 func sameRequestID(x *Exchange) error {
 	if x.Answer.Get("Idempotent-Replayed") != "" {
-		return nil // the body is an exact copy of the first exchange's
+		return nil // a replayed response has the body of the first exchange
 	}
 	var body struct {
 		Error struct {
@@ -252,13 +251,13 @@ func sameRequestID(x *Exchange) error {
 		return err
 	}
 	if id := x.Answer.Get("X-Request-Id"); id != body.Error.RequestID {
-		return fmt.Errorf("requestId %q, X-Request-Id %q", body.Error.RequestID, id)
+		return fmt.Errorf("requestId is %q, but X-Request-Id is %q", body.Error.RequestID, id)
 	}
 	return nil
 }
 
-// match finds the documented path of an address. A path that has the method takes
-// precedence: for every method except POST, the "bulk" in /links/bulk is an id.
+// match finds the documented path of an address. A path that has the method takes precedence. For
+// every method except POST, "bulk" in /links/bulk is an ID.
 func (c *Contract) match(method string, u *url.URL) (path string, params map[string]string) {
 	for _, p := range c.paths {
 		found := fit(p, u)
@@ -275,7 +274,7 @@ func (c *Contract) match(method string, u *url.URL) (path string, params map[str
 	return path, params
 }
 
-// fit returns the parameters of an address that matches path, or nil if it does not
+// fit returns the parameters of an address that matches path, and nil if the address does not
 // match.
 func fit(path string, u *url.URL) map[string]string {
 	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
@@ -299,15 +298,15 @@ func fit(path string, u *url.URL) map[string]string {
 	return params
 }
 
-// Transport checks the exchanges that pass through it.
+// Transport checks the exchanges that a client sends through it.
 type Transport struct {
 	base   http.RoundTripper
 	report func(x *Exchange, err error)
 	check  *Contract
 }
 
-// NewTransport fails t for each exchange that breaks the contract. A nil base is
-// [http.DefaultTransport].
+// NewTransport returns a transport that fails t for each exchange that breaks the contract. If base
+// is nil, it uses [http.DefaultTransport].
 func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
 	return NewReporter(base, func(x *Exchange, err error) {
 		t.Helper()
@@ -317,8 +316,8 @@ func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
 	})
 }
 
-// NewReporter calls report with each exchange of the API and its error, which is nil for
-// a correct exchange.
+// NewReporter returns a transport that calls report with each API exchange and its error. The error
+// of a correct exchange is nil.
 func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -326,7 +325,7 @@ func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *T
 	return &Transport{base: base, report: report, check: Load()}
 }
 
-// RoundTrip reads both bodies into memory, because the API's bodies are small.
+// RoundTrip reads both bodies into memory. The API's bodies are small.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !Covers(req.URL) {
 		return t.base.RoundTrip(req)
@@ -334,9 +333,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &Exchange{Method: req.Method, URL: req.URL, Header: req.Header}
 	if req.Body != nil {
 		body, err := io.ReadAll(req.Body)
-		_ = req.Body.Close() // read to its end
+		_ = req.Body.Close() // Body was read to its end
 		if err != nil {
-			return nil, fmt.Errorf("read request body: %w", err)
+			return nil, fmt.Errorf("cannot read the request body: %w", err)
 		}
 		x.Body = body
 		again := *req
@@ -352,9 +351,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	body, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // read to its end
+	_ = res.Body.Close() // Body was read to its end
 	if err != nil {
-		return nil, fmt.Errorf("read answer: %w", err)
+		return nil, fmt.Errorf("cannot read the response body: %w", err)
 	}
 	x.Status, x.Answer, x.AnswerBody = res.StatusCode, res.Header, body
 	t.report(x, t.check.Check(x))
@@ -362,9 +361,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// DiffRoutes compares the routes of the services with those of the document. It returns
-// "" if they are the same. A route's path may have the form of the router (":id") or of
-// the document ("{id}"); parameters' names do not matter. Only routes of the API count.
+// DiffRoutes compares the routes of the services with the routes of the document. It returns "" if
+// they are the same. A route's path can have the format of the router (":id") or of the document
+// ("{id}"). Parameter names may differ, and routes outside the API are ignored.
 func DiffRoutes(served []apispec.Route) string {
 	key := func(r apispec.Route) string {
 		parts := strings.Split(r.Path, "/")
@@ -397,8 +396,8 @@ func DiffRoutes(served []apispec.Route) string {
 	return strings.Join(out, "\n")
 }
 
-// requestSchemas returns the names of the components that only requests use. Parse leaves
-// those unchanged, because the document itself says which of them reject unknown fields.
+// requestSchemas returns the names of the components that only requests use. Parse does not change
+// these components, because the document says which of them reject unknown fields.
 func requestSchemas(doc map[string]any) map[string]bool {
 	open := map[string]bool{}
 	var note func(v any)
@@ -441,8 +440,8 @@ func dig(v any, names ...string) any {
 	return v
 }
 
-// allowNull makes the validator accept any value, including null, for a schema without a
-// type. Fields that are known but not editable have such a schema.
+// allowNull makes the validator accept any value, including null, for a schema without a type.
+// Fields that exist but cannot be edited have such a schema.
 func allowNull(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -43,13 +43,13 @@ func fault(code, more string) string {
 
 const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false,"link":` + oneLink + `}`
 
-// oneLink and oneVideo are records that satisfy the document.
+// oneLink and oneVideo are records that the document allows.
 const (
 	oneLink  = `{"_id":"lnk_1","id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false,"redirectType":302,"forwardQuery":false,"forwardPath":false,"startsAt":null,"expiredUrl":null,"hasPassword":false,"maxClicks":null,"hasRules":false,"updatedAt":1,"ogTitle":null,"ogDescription":null,"ogImage":null,"takenDown":null,"rules":[]}`
 	oneVideo = `{"_id":"v","id":"v","title":"","description":null,"slug":"s","status":"uploading","privacy":"public","shareUrl":"u","createdAt":1,"updatedAt":1,"expiresAt":null,"progress":0,"duration":null,"width":null,"height":null,"posterUrl":null,"playbackUrl":null,"downloadUrl":null,"renditions":[],"captions":[],"views":0,"tags":[],"externalId":null,"thumbnailTime":null,"takenDown":null,"uploadUrl":"u","uploadUrlExpiresAt":5}`
 )
 
-// exchanges are correct according to the document.
+// exchanges are requests and responses that the document allows.
 var exchanges = map[string]struct {
 	method, uri, body string
 	status            int
@@ -81,7 +81,7 @@ func exchange(t *testing.T, name string) *contract.Exchange {
 	t.Helper()
 	e, ok := exchanges[name]
 	if !ok {
-		t.Fatalf("no exchange %q", name)
+		t.Fatalf("there is no exchange %q", name)
 	}
 	u, err := url.Parse("http://base.test" + e.uri)
 	if err != nil {
@@ -112,38 +112,38 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 		name, of string
 		spoil    func(x *contract.Exchange)
 	}{
-		{"undocumented status", "create", func(x *contract.Exchange) { x.Status = 200 }},
-		{"server error outside the document", "list", func(x *contract.Exchange) { x.Status = 502 }},
-		{"undocumented field", "create", func(x *contract.Exchange) {
+		{"an undocumented status", "create", func(x *contract.Exchange) { x.Status = 200 }},
+		{"an undocumented server error", "list", func(x *contract.Exchange) { x.Status = 502 }},
+		{"an undocumented field", "create", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("{"), []byte(`{"internal":1,`), 1)
 		}},
-		{"missing field", "create", func(x *contract.Exchange) {
+		{"a missing field", "create", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte(`"slug":"x",`), nil, 1)
 		}},
-		{"wrong type", "list", func(x *contract.Exchange) {
+		{"a wrong type", "list", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte(`"clicks":0`), []byte(`"clicks":"0"`), 1)
 		}},
-		{"undocumented field in a list", "list", func(x *contract.Exchange) {
+		{"an undocumented field in a list", "list", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte(`"clicks":0`), []byte(`"clicks":0,"owner":"a"`), 1)
 		}},
-		{"missing rate limit header", "list", func(x *contract.Exchange) { x.Answer.Del("RateLimit") }},
-		{"missing location", "create", func(x *contract.Exchange) { x.Answer.Del("Location") }},
-		{"missing retry-after", "too fast", func(x *contract.Exchange) { x.Answer.Del("Retry-After") }},
-		{"missing www-authenticate", "no key", func(x *contract.Exchange) { x.Answer.Del("WWW-Authenticate") }},
-		{"code of another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
-		{"unknown detail code", "invalid", func(x *contract.Exchange) {
+		{"a missing rate limit header", "list", func(x *contract.Exchange) { x.Answer.Del("RateLimit") }},
+		{"a missing Location", "create", func(x *contract.Exchange) { x.Answer.Del("Location") }},
+		{"a missing Retry-After", "too fast", func(x *contract.Exchange) { x.Answer.Del("Retry-After") }},
+		{"a missing WWW-Authenticate", "no key", func(x *contract.Exchange) { x.Answer.Del("WWW-Authenticate") }},
+		{"a code of another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
+		{"an unknown detail code", "invalid", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("invalid_type"), []byte("wrong"), 1)
 		}},
-		{"request id differs", "invalid", func(x *contract.Exchange) { x.Answer.Set("X-Request-Id", "other") }},
-		{"body with 204", "delete", func(x *contract.Exchange) { x.AnswerBody = []byte("{}") }},
-		{"html for an error", "unknown path", func(x *contract.Exchange) { x.Answer.Set("Content-Type", "text/html") }},
-		{"405 without allow", "wrong method", func(x *contract.Exchange) { x.Answer.Del("Allow") }},
-		{"success for a wrong body", "create", func(x *contract.Exchange) { x.Body = []byte(`{"url":5}`) }},
-		{"success for a wrong query", "list", func(x *contract.Exchange) { x.URL.RawQuery = "limit=101" }},
-		{"item of a bulk without error", "bulk", func(x *contract.Exchange) {
+		{"a different request ID", "invalid", func(x *contract.Exchange) { x.Answer.Set("X-Request-Id", "other") }},
+		{"a body with 204", "delete", func(x *contract.Exchange) { x.AnswerBody = []byte("{}") }},
+		{"an error as HTML", "unknown path", func(x *contract.Exchange) { x.Answer.Set("Content-Type", "text/html") }},
+		{"405 without Allow", "wrong method", func(x *contract.Exchange) { x.Answer.Del("Allow") }},
+		{"success for an invalid body", "create", func(x *contract.Exchange) { x.Body = []byte(`{"url":5}`) }},
+		{"success for an invalid query", "list", func(x *contract.Exchange) { x.URL.RawQuery = "limit=101" }},
+		{"a failed bulk item without an error", "bulk", func(x *contract.Exchange) {
 			x.AnswerBody = []byte(`{"results":[{"status":400}]}`)
 		}},
-		{"key of an account where none is documented", "operator", func(x *contract.Exchange) {
+		{"an account's key on an operator's route", "operator", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("{"), []byte(`{"adminToken":"x",`), 1)
 		}},
 	}
@@ -153,27 +153,27 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 			x := exchange(t, tt.of)
 			tt.spoil(x)
 			if err := contract.Load().Check(x); err == nil {
-				t.Error("nothing was noticed")
+				t.Error("Check returned nil, want an error")
 			}
 		})
 	}
 }
 
-// Each change makes the document wrong. A correct exchange must then fail.
+// Each change makes the document wrong. Check must then reject a correct exchange.
 func TestABrokenDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, of, old, new string }{
 		{"a status is missing", "create", `"201":{"description":"The link exists`, `"202":{"description":"The link exists`},
 		{"a field has another type", "list", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"a field is renamed", "create", `"shortUrl":{"type":"string","description":"The whole`, `"shortURL":{"type":"string","description":"The whole`},
-		{"a field is gone", "list", `"hasMore":{"type":"boolean"},`, ``},
+		{"a field is missing", "list", `"hasMore":{"type":"boolean"},`, ``},
 		{"null is not allowed", "list", `"type":["integer","null"],"minimum":0,"maximum":9007199254740991`, `"type":"integer"`},
 		{"a bound is too low", "list", `"minimum":1,"maximum":100,"default":20`, `"minimum":1,"maximum":4,"default":2`},
 		{"an error code is missing", "slug taken", `"enum":["SLUG_TAKEN","EXTERNAL_ID_TAKEN"`, `"enum":["EXTERNAL_ID_TAKEN"`},
 		{"an operation is missing", "captions", `"put":{"operationId":"putCaptions"`, `"post":{"operationId":"putCaptions"`},
 		{"a path is misspelt", "roll, no body", `"/api/v1/keys/{id}/roll"`, `"/api/v1/keys/{id}/rolls"`},
 		{"a request field has another type", "create", `"url":{"description":"Destination, http or https.","type":"string"`, `"url":{"description":"Destination, http or https.","type":"integer"`},
-		{"a field becomes needed", "video not ready", `"playbackUrl","downloadUrl","renditions"`, `"playbackUrl","error","downloadUrl","renditions"`},
+		{"a field is required", "video not ready", `"playbackUrl","downloadUrl","renditions"`, `"playbackUrl","error","downloadUrl","renditions"`},
 		{"a plan is missing", "plan", `"enum":["free","creator","business","enterprise"]`, `"enum":["creator","business","enterprise"]`},
 	}
 	for _, tt := range tests {
@@ -181,7 +181,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 			t.Parallel()
 			doc := string(apispec.Load().JSON())
 			if n := strings.Count(doc, tt.old); n == 0 {
-				t.Fatalf("the document has no %s", tt.old)
+				t.Fatalf("the document does not contain %s", tt.old)
 			}
 			c, err := contract.Parse([]byte(strings.ReplaceAll(doc, tt.old, tt.new)))
 			if err != nil {
@@ -189,7 +189,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 			}
 			x := exchange(t, tt.of)
 			if err := c.Check(x); err == nil && x.OperationID != "" {
-				t.Error("the untrue document was not noticed")
+				t.Error("Check returned nil for a document that the exchange breaks")
 			}
 		})
 	}
@@ -217,12 +217,12 @@ func TestTransportChecksOnlyTheAPIAndHandsBodiesOn(t *testing.T) {
 		}
 		var got struct{ Got string }
 		if err := json.NewDecoder(res.Body).Decode(&got); err != nil || got.Got != `{"url":"https://example.com"}` {
-			t.Errorf("%s: body %q, %v", path, got.Got, err)
+			t.Errorf("%s: the body arrived as %q, %v", path, got.Got, err)
 		}
 		_ = res.Body.Close()
 	}
 	if calls != 1 || faults != 1 {
-		t.Errorf("%d calls judged, %d faults; want 1 and 1", calls, faults)
+		t.Errorf("the transport checked %d calls and found %d faults, want 1 and 1", calls, faults)
 	}
 }
 
@@ -235,10 +235,10 @@ func TestDiffRoutesNamesBothDirections(t *testing.T) {
 	}
 	served = append(served, apispec.Route{Method: "GET", Path: "/v/:slug"})
 	if diff := contract.DiffRoutes(served); diff != "" {
-		t.Errorf("same routes differ:\n%s", diff)
+		t.Errorf("DiffRoutes reports a difference between the same routes:\n%s", diff)
 	}
 	served[0].Path = "/api/v1/other"
 	if diff := contract.DiffRoutes(served); strings.Count(diff, "\n") != 1 {
-		t.Errorf("want one of each, got:\n%s", diff)
+		t.Errorf("DiffRoutes returned this text, want one line for each direction:\n%s", diff)
 	}
 }

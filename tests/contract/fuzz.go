@@ -23,30 +23,30 @@ import (
 // FuzzConfig configures a run of [Fuzz].
 type FuzzConfig struct {
 	BaseURL, AdminURL, AdminToken string
-	// Requests is the total number of requests, without those that prepare accounts.
+	// Requests is the total number of requests, excluding those that prepare accounts.
 	Requests int
-	// Seed makes a run repeatable, except for the interleaving of workers.
+	// Seed makes a run repeatable, except for the order of concurrent requests.
 	Seed uint64
-	// Workers is the number of concurrent senders; 0 means four.
+	// Workers is the number of concurrent senders. The default is 4.
 	Workers int
-	// Client sends the requests; nil means a client with its own timeout.
+	// Client sends the requests. If it is nil, Fuzz uses a client with its own timeout.
 	Client *http.Client
 }
 
-// FuzzReport holds the findings of a run.
+// FuzzReport holds the results of a run.
 type FuzzReport struct {
 	Requests    int
 	Wrong       int // requests that the document does not allow
 	Operations  map[string]int
 	Statuses    map[int]int
-	Faults      []string // the first of each kind
+	Faults      []string // the first fault of each kind
 	FaultsTotal int
 	Took        time.Duration
 }
 
 func (r *FuzzReport) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests (%d wrong by the document) over %d operations in %s: %d faults; statuses", r.Requests, r.Wrong, len(r.Operations), r.Took.Round(time.Millisecond), r.FaultsTotal)
+	fmt.Fprintf(&b, "%d requests (%d not allowed by the document) to %d operations in %s: %d faults; statuses", r.Requests, r.Wrong, len(r.Operations), r.Took.Round(time.Millisecond), r.FaultsTotal)
 	for _, s := range slices.Sorted(maps.Keys(r.Statuses)) {
 		fmt.Fprintf(&b, " %d×%d", s, r.Statuses[s])
 	}
@@ -56,11 +56,11 @@ func (r *FuzzReport) String() string {
 	return b.String()
 }
 
-// Fuzz calls every operation of the document with correct, almost correct and hopeless
-// requests made from its schemas, as accounts of every plan, with good and bad keys. Each
-// exchange must keep the contract, no response may be a 5xx, and a caller without a
-// usable key must always get a 401. Fuzz returns an error only if it could not prepare
-// the run. Its findings are in the report.
+// Fuzz calls every operation of the document with valid, almost valid and invalid requests, which
+// it generates from the schemas. It calls them as accounts of every plan, with good and bad keys.
+// Each exchange must keep the contract, no response may be a 5xx, and a caller without a valid key
+// must always get a 401. Fuzz returns an error only if it could not prepare the run. The report
+// contains the faults.
 func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
@@ -81,7 +81,7 @@ func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
 		}
 	}
 	if err := f.prepare(ctx); err != nil {
-		return nil, fmt.Errorf("prepare accounts: %w", err)
+		return nil, fmt.Errorf("cannot prepare the accounts: %w", err)
 	}
 	started := time.Now()
 	var wg sync.WaitGroup
@@ -111,8 +111,8 @@ type fuzzer struct {
 	actors []actor
 
 	mu          sync.Mutex
-	pool        map[string][]string // ids by their prefix
-	untouchable map[string]bool     // ids that the run itself needs
+	pool        map[string][]string // IDs by their prefix
+	untouchable map[string]bool     // IDs that the run needs
 	report      *FuzzReport
 	kinds       map[string]bool
 }
@@ -122,14 +122,14 @@ type fuzzOp struct {
 	value map[string]any
 }
 
-// actor is a caller. Most requests use a good one.
+// actor is a caller. Most requests use one with a valid key.
 type actor struct {
 	name, bearer string
 	dead         bool // must always get a 401
 }
 
-// prepare creates accounts: many on the top plan, so that rate limits do not hide the
-// services' own responses, and one of each kind that is refused.
+// prepare creates many accounts on the top plan, so that rate limits do not hide the services' own
+// responses. It also creates one account for each kind of error.
 func (f *fuzzer) prepare(ctx context.Context) error {
 	good := 1 + f.cfg.Requests/2000
 	for i := range good {
@@ -146,8 +146,8 @@ func (f *fuzzer) prepare(ctx context.Context) error {
 	if err := f.addActor(ctx, "reader", "business", map[string]any{"scopes": []string{"links:read"}}); err != nil {
 		return err
 	}
-	// A key cannot be made with an end in the past, so this one ends after the seconds that a busy
-	// machine may need to make it.
+	// A new key cannot have an expiry in the past. This key expires after the seconds that a busy
+	// machine may need to create it.
 	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(3 * time.Second).UnixMilli()}); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (f *fuzzer) addActor(ctx context.Context, name, plan string, key map[string
 	return nil
 }
 
-// awaitEnd returns once a key has ended.
+// awaitEnd returns after a key has expired.
 func (f *fuzzer) awaitEnd(ctx context.Context, bearer string) error {
 	for pace := time.NewTicker(100 * time.Millisecond); ; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.cfg.BaseURL+"/api/v1/account", nil)
@@ -190,7 +190,7 @@ func (f *fuzzer) awaitEnd(ctx context.Context, bearer string) error {
 		if err != nil {
 			return err
 		}
-		_ = res.Body.Close() // only the status counts
+		_ = res.Body.Close() // only the status matters
 		if res.StatusCode == http.StatusUnauthorized {
 			return nil
 		}
@@ -225,8 +225,7 @@ func (f *fuzzer) admin(ctx context.Context, path string, body, out any) error {
 	return json.NewDecoder(res.Body).Decode(out)
 }
 
-// one creates, sends and checks a request. open reports whether an operation needs no
-// key.
+// open reports whether an operation needs no key.
 func (f *fuzzer) open(operationID string) bool {
 	return slices.ContainsFunc(apispec.Load().Routes(), func(r apispec.Route) bool { return r.Open && r.OperationID == operationID })
 }
@@ -234,7 +233,7 @@ func (f *fuzzer) open(operationID string) bool {
 func (f *fuzzer) one(ctx context.Context, s *source) {
 	op := f.ops[s.IntN(len(f.ops))]
 	if s.IntN(4) == 0 {
-		op = pick(s, f.makers) // so that most requested ids exist
+		op = pick(s, f.makers) // most requested IDs then exist
 	}
 	who := f.actor(s)
 	base := f.cfg.BaseURL
@@ -279,31 +278,31 @@ func (f *fuzzer) one(ctx context.Context, s *source) {
 func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target string, header http.Header, body []byte) {
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
-		return // an address that Go cannot send
+		return // Go cannot send this address
 	}
 	req.Header = header
 	res, err := f.cfg.Client.Do(req)
 	if err != nil {
 		if ctx.Err() == nil {
-			f.fault(op, "no answer: "+err.Error(), method, target, body, nil)
+			f.fault(op, "no response: "+err.Error(), method, target, body, nil)
 		}
 		return
 	}
 	answer, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // read to its end
+	_ = res.Body.Close() // Body was read to its end
 	if err != nil {
-		f.fault(op, "answer broke off: "+err.Error(), method, target, body, nil)
+		f.fault(op, "the response was cut off: "+err.Error(), method, target, body, nil)
 		return
 	}
 	if Dotted(req.URL) {
 		if !slices.Contains([]int{400, 404, 413, 431}, res.StatusCode) {
-			f.fault(op, fmt.Sprintf("status %d for a path with a dot segment, which must not be served", res.StatusCode), method, target, body, answer)
+			f.fault(op, fmt.Sprintf("status %d for a path with a dot segment, want an error", res.StatusCode), method, target, body, answer)
 		}
 		return
 	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
-	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded is a fault already
+	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded is already a fault
 	switch {
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
@@ -312,7 +311,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	case who.dead && x.OperationID != "" && !f.open(x.OperationID) && !slices.Contains([]int{401, 413, 431}, x.Status):
 		f.fault(op, fmt.Sprintf("status %d for %s, want 401", x.Status, who.name), method, target, body, answer)
 	case !who.dead && x.Status == http.StatusUnauthorized:
-		f.fault(op, "401 for the good key of "+who.name, method, target, body, answer)
+		f.fault(op, "status 401 for the valid key of "+who.name, method, target, body, answer)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -322,15 +321,15 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	if wrong {
 		f.report.Wrong++
 	}
-	// A list of all accounts names those of other tests on the same stack, which
-	// must not be suspended or deleted under them.
+	// A list of all accounts contains accounts of other tests on the same stack. The fuzzer must
+	// not suspend or delete them.
 	if x.Status < 300 && op.OperationID != "adminListAccounts" {
 		f.learn(answer)
 	}
 }
 
-// Dotted reports whether a segment of the path is "." or "..". Services refuse
-// such a path before they route it, whatever operation it looks like.
+// Dotted reports whether a segment of the path is "." or "..". Services reject such a path before
+// routing, whatever operation it resembles.
 func Dotted(u *url.URL) bool {
 	for segment := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
@@ -340,14 +339,14 @@ func Dotted(u *url.URL) bool {
 	return false
 }
 
-// brief returns an error's text without the dump of schema and value at its end.
+// brief returns an error's text without the schema and the value at its end.
 func brief(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\nSchema:")
 	return text
 }
 
-// fault records the first fault of each kind. A kind is an operation and the message
-// without the parts that change with each request.
+// fault records the first fault of each kind. A kind is an operation and the message without the
+// parts that differ between requests.
 func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -361,7 +360,7 @@ func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []by
 	f.report.Faults = append(f.report.Faults, fmt.Sprintf("%s: %s %s: %.600s\n    body   %.200q\n    answer %.300q", op.OperationID, method, target, what, body, answer))
 }
 
-// learn keeps the ids and cursors in a response for later requests.
+// learn keeps the IDs and cursors of a response for later requests.
 func (f *fuzzer) learn(answer []byte) {
 	var v any
 	if json.Unmarshal(answer, &v) != nil {
@@ -384,7 +383,7 @@ func (f *fuzzer) learn(answer []byte) {
 	walk(v)
 }
 
-// note keeps a value if its name in the answer says that it is an id or a cursor.
+// note keeps a value if its name shows that it is an ID or a cursor.
 func (f *fuzzer) note(name string, value any) {
 	if n, ok := value.(float64); ok && name == "nextCursor" {
 		value = strconv.FormatInt(int64(n), 10)
@@ -441,7 +440,7 @@ func (f *fuzzer) path(s *source, op fuzzOp) string {
 	return strings.Replace(path, "{id}", id, 1)
 }
 
-// known returns an id or a cursor that an answer had, or without if there was none yet.
+// known returns an ID or a cursor of an earlier response. If there is none yet, it returns without.
 func (f *fuzzer) known(s *source, prefix, without string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -467,7 +466,7 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 			q.Set(name, pick(s, []string{"1790000000000000", "0", "1", "9007199254740991", "9007199254740992", "-1", "abc", "", "1.5", "1e3", "nonsense",
 				f.known(s, "evt", ""), f.known(s, "cursor", ""), f.known(s, "cursor", "")}))
 		case "wait":
-			q.Set(name, pick(s, []string{"0", "0", "-1", "26", "1.5", "", "x"})) // a second would only make the walk slow
+			q.Set(name, pick(s, []string{"0", "0", "-1", "26", "1.5", "", "x"})) // another value would only make the walk slow
 		case "from", "to":
 			q.Set(name, pick(s, []string{"2026-11-01", "2026-11-20", "2026-02-30", "2026-13-01", "yesterday", "", "20261101", "2000-01-01", "9999-12-31", "2026-11-01T00:00:00Z"}))
 		default:
@@ -486,8 +485,8 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 	return "?" + q.Encode()
 }
 
-// queryValue sets a parameter as its schema says, now and then to something else. A list is a
-// parameter that is repeated.
+// queryValue usually sets a parameter to a value that its schema allows, and sometimes to another.
+// A list is a repeated parameter.
 func (f *fuzzer) queryValue(s *source, q url.Values, name string, schema any) {
 	if s.IntN(8) == 0 {
 		q.Set(name, s.text(s.IntN(10)))
@@ -527,7 +526,7 @@ func (s *source) word(n int) string {
 	return string(b)
 }
 
-// text returns a text with characters that often break programs.
+// text returns a text with characters that often cause errors in programs.
 func (s *source) text(n int) string {
 	odd := []rune("aZ09 -_./\\<>&'\"%?#=;:@\u00fc\u00df\u0130\u202e\u200b\ufeff\u00a0\u1f600\U0001f600\U0010ffff\t\n")
 	var b strings.Builder
@@ -544,8 +543,7 @@ func (s *source) captions() []byte {
 	}))
 }
 
-// body returns a body that is correct in most cases, and otherwise wrong in one of many
-// ways.
+// body returns a body that is valid in most cases, and otherwise invalid in one of many ways.
 func (s *source) body(doc map[string]any, schema any) []byte {
 	v := s.value(doc, schema, "", 0)
 	if m, ok := v.(map[string]any); ok {
@@ -581,7 +579,8 @@ func (s *source) body(doc map[string]any, schema any) []byte {
 	return b
 }
 
-// spoil makes one member wrong: another type, too long, null or missing.
+// spoil makes one member invalid: it changes the type, makes the value too long, sets null, or
+// removes it.
 func (s *source) spoil(m map[string]any) {
 	names := slices.Sorted(maps.Keys(m))
 	if len(names) == 0 {
@@ -618,8 +617,8 @@ func (s *source) junk(depth int) any {
 	}
 }
 
-// filled returns v without nulls in lists: the library that validates requests rejects
-// those even if the schema allows them.
+// filled returns v without nulls in lists. The library that validates requests rejects such nulls
+// even if the schema allows them.
 func filled(v any) any {
 	list, ok := v.([]any)
 	if !ok {
@@ -634,7 +633,7 @@ func filled(v any) any {
 	return out
 }
 
-// value generates a value that the schema allows and that suits the field's name.
+// value generates a value that the schema allows and that fits the field's name.
 func (s *source) value(doc map[string]any, schema any, name string, depth int) any {
 	m, _ := schema.(map[string]any)
 	if ref, ok := m["$ref"].(string); ok {
@@ -684,7 +683,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 			out[k] = s.value(doc, props[k], k, depth+1)
 		}
 	}
-	if values, ok := m["additionalProperties"].(map[string]any); ok { // of an object with any names
+	if values, ok := m["additionalProperties"].(map[string]any); ok { // an object with arbitrary names
 		for range 1 + s.IntN(3) {
 			out[s.word(3)] = s.value(doc, values, "", depth+1)
 		}
@@ -693,7 +692,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 		name := pick(s, slices.Sorted(maps.Keys(props)))
 		out[name] = s.value(doc, props[name], name, depth+1)
 	}
-	// Follow the rules between fields, so that some creates of videos and links succeed.
+	// Follow the rules between fields, or no create of a video or link succeeds.
 	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
 		delete(out, "password")
 		delete(out, "maxClicks")
@@ -771,8 +770,8 @@ func (s *source) stringFor(name string, m map[string]any) string {
 	return s.text(1 + s.IntN(limit))
 }
 
-// Err returns the report as an error, or nil if there was no fault and every operation
-// was called.
+// Err returns the report as an error. It returns nil if there was no fault and every operation was
+// called.
 func (r *FuzzReport) Err() error {
 	if r.FaultsTotal > 0 {
 		return errors.New(r.String())

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// imitation answers from the document's own examples, so that the fuzzer can be tested
-// without the services.
+// imitation answers with the document's examples. It allows tests of the fuzzer without the
+// services.
 type imitation struct {
 	doc   map[string]any
 	spoil func(operation string, status int, body []byte) (int, []byte)
@@ -32,7 +32,7 @@ func newImitation(t *testing.T) *imitation {
 func (m *imitation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	x := &contract.Exchange{Method: r.Method, URL: r.URL, Header: r.Header, Body: body, Answer: http.Header{}}
-	_ = contract.Load().Check(x) // finds the operation
+	_ = contract.Load().Check(x) // Check sets OperationID
 	h := w.Header()
 	for k, v := range answer("Location", "/x", "ETag", `"r1"`) {
 		h[k] = v
@@ -66,7 +66,7 @@ func (m *imitation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if key, ok := strings.CutPrefix(r.URL.Path, "/admin/v1/accounts/"); ok && strings.HasSuffix(key, "/keys") && status == 201 {
 		made := "good"
-		if strings.Contains(string(body), "expiresAt") { // only the key that has expired has an end
+		if strings.Contains(string(body), "expiresAt") { // only the key that must expire has an expiry
 			made = "bad"
 		}
 		out = []byte(strings.Replace(string(out), `"key":"lr_live_`, `"key":"`+made+`","was":"`, 1))
@@ -111,20 +111,20 @@ func fuzz(t *testing.T, m *imitation, n int) *contract.FuzzReport {
 	return r
 }
 
-// The imitation cannot know that a made-up id does not exist, nor everything that Go's
-// HTTP server rejects. For the rest, the fuzzer must report no fault.
+// The imitation does not know which IDs exist or what else Go's HTTP server rejects. Apart from
+// these requests, the fuzzer must report no fault.
 func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	t.Parallel()
 	r := fuzz(t, newImitation(t), 1500)
 	if len(r.Operations) != len(apispec.Load().Routes()) {
-		t.Errorf("called %d operations of %d", len(r.Operations), len(apispec.Load().Routes()))
+		t.Errorf("the fuzzer called %d operations, want %d", len(r.Operations), len(apispec.Load().Routes()))
 	}
 	if r.Wrong < 150 || r.Wrong > 1000 {
-		t.Errorf("%d of %d requests were wrong by the document, want a good mixture", r.Wrong, r.Requests)
+		t.Errorf("the document does not allow %d of %d requests, want 150 to 1000", r.Wrong, r.Requests)
 	}
 	for _, status := range []int{200, 201, 204, 400, 401, 404} {
 		if r.Statuses[status] < 10 {
-			t.Errorf("status %d came %d times: %s", status, r.Statuses[status], r)
+			t.Errorf("the status %d occurred %d times, want at least 10: %s", status, r.Statuses[status], r)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 		spoil func(op string, status int, body []byte) (int, []byte)
 		want  string
 	}{
-		{"a crash", func(op string, s int, b []byte) (int, []byte) {
+		{"a server error", func(op string, s int, b []byte) (int, []byte) {
 			if op == "createLink" && s >= 400 {
 				return 500, []byte(fault("INTERNAL", ""))
 			}
@@ -148,7 +148,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 			}
 			return s, b
 		}, "getLink"},
-		{"an open door", func(op string, s int, b []byte) (int, []byte) {
+		{"a success without a key", func(op string, s int, b []byte) (int, []byte) {
 			if strings.HasPrefix(op, "delete") && s == 401 {
 				return 204, nil
 			}
@@ -165,7 +165,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 					return
 				}
 			}
-			t.Error("not found")
+			t.Error("the report lacks the planted fault")
 		})
 	}
 }

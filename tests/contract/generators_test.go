@@ -24,7 +24,7 @@ const (
 	nodeTools = "npm"
 )
 
-// nodeTool returns the path of a program of npm/package.json.
+// nodeTool returns the path of a program that npm/package.json installs.
 func nodeTool(t *testing.T, name string) string {
 	t.Helper()
 	needNode(t)
@@ -33,13 +33,13 @@ func nodeTool(t *testing.T, name string) string {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		t.Fatalf("%v: make tools installs it", err)
+		t.Fatalf("%v; run `make tools` to install it", err)
 	}
 	return path
 }
 
-// The most used generator of Go clients can read the document, and the generated client compiles
-// and works.
+// oapi-codegen is the most used generator of Go clients. It can read the document, and the
+// generated client compiles and works.
 func TestGeneratedGoClient(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
@@ -49,8 +49,8 @@ func TestGeneratedGoClient(t *testing.T) {
 	run(t, goTools, exec.CommandContext(t.Context(), "go", "run", here, running.BaseURL, secret), "GOWORK=off")
 }
 
-// ogen takes nothing for granted: it makes unions with one type for each form, and checks what it
-// receives. LINKREEL_FULL also compiles its client and calls with it.
+// ogen generates a union with one type for each schema and validates every response. With
+// LINKREEL_FULL, the test also compiles its client and makes calls with it.
 func TestGeneratedOgenClient(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "events:read"})
@@ -62,8 +62,8 @@ func TestGeneratedOgenClient(t *testing.T) {
 	}
 }
 
-// generated makes a folder in a folder of the tools module, whose versions the generated code
-// needs, and copies files into it. It returns the folder's path in that module.
+// generated creates a folder in a folder of the tools module and copies files into it. The
+// generated code needs that module's versions. It returns the folder's path in the module.
 func generated(t *testing.T, in string, files ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(filepath.Join(goTools, in), "gen-") //nolint:usetesting // must be inside the module
@@ -83,7 +83,7 @@ func generated(t *testing.T, in string, files ...string) string {
 	return "./" + in + "/" + filepath.Base(dir)
 }
 
-// The types that openapi-typescript makes narrow: results by status, events by type.
+// The test checks the types that openapi-typescript must narrow: results by status, events by type.
 func TestGeneratedTypeScriptTypes(t *testing.T) {
 	t.Parallel()
 	generator, compiler := nodeTool(t, "openapi-typescript"), nodeTool(t, "tsc")
@@ -99,7 +99,7 @@ func TestGeneratedTypeScriptTypes(t *testing.T) {
 	run(t, dir, exec.CommandContext(t.Context(), compiler, "--strict", "--noEmit", "--target", "es2022", "--skipLibCheck", "--module", "nodenext", "narrows.ts"))
 }
 
-// The linters have neither an error nor a warning to report.
+// The linters must report no error and no warning.
 func TestLintersFindNothingInTheContract(t *testing.T) {
 	t.Parallel()
 	redocly, spectral := nodeTool(t, "redocly"), nodeTool(t, "spectral")
@@ -113,8 +113,8 @@ func TestLintersFindNothingInTheContract(t *testing.T) {
 	run(t, ".", exec.CommandContext(t.Context(), spectral, "lint", "--ruleset", nodeTools+"/spectral.yaml", "--fail-severity", "hint", document))
 }
 
-// prism reads the document by itself and validates what passes through it. It finds no answer
-// that the document does not allow, and no request that succeeds although it is wrong.
+// prism parses the document with its own code and validates the exchanges that it forwards. It must
+// find no response that the document does not allow, and no invalid request that succeeds.
 func TestPrismFindsNoViolation(t *testing.T) {
 	t.Parallel()
 	requests := 60
@@ -131,14 +131,14 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	}
 	t.Logf("%d of %d requests passed through prism", seen.calls, r.Requests)
 	if seen.calls < requests/2 {
-		t.Errorf("only %d of %d requests passed through prism", seen.calls, requests)
+		t.Errorf("only %d of %d requests passed through prism, want at least half", seen.calls, requests)
 	}
 	for _, v := range seen.violations {
 		t.Error(v)
 	}
 }
 
-// prism starts the proxy in front of a base address, and returns its own.
+// prism starts the proxy for an upstream address and returns the proxy's address.
 func prism(t *testing.T, upstream string) string {
 	t.Helper()
 	program := nodeTool(t, "prism")
@@ -168,13 +168,13 @@ func prism(t *testing.T, upstream string) string {
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("prism ended: %v: %s", err, out.String())
-		case <-time.After(50 * time.Millisecond): // starting a program needs real time
+			t.Fatalf("prism exited: %v: %s", err, out.String())
+		case <-time.After(50 * time.Millisecond): // a program starts in real time
 		}
 	}
 }
 
-// witness collects what prism reports in the header sl-violations.
+// witness collects the violations that prism reports in the header sl-violations.
 type witness struct {
 	mu         sync.Mutex
 	calls      int
@@ -185,7 +185,7 @@ type witness struct {
 func (w *witness) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil || !strings.HasPrefix(r.URL.Path, "/api/") || contract.Dotted(r.URL) {
-		return res, err // an address with a dot segment is refused before it is an operation
+		return res, err // a path with a dot segment is rejected before routing
 	}
 	var reported []struct {
 		Location      []string
@@ -193,17 +193,17 @@ func (w *witness) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	text := res.Header.Get("Sl-Violations")
 	if jerr := json.Unmarshal([]byte(text), &reported); text != "" && jerr != nil {
-		return nil, fmt.Errorf("prism reports %q: %w", text, jerr)
+		return nil, fmt.Errorf("cannot parse prism's report %q: %w", text, jerr)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
 	for _, v := range reported {
 		if len(v.Location) > 0 && v.Location[0] == "request" && res.StatusCode >= 400 {
-			continue // wrong, and refused
+			continue // an invalid request that was rejected
 		}
 		if res.StatusCode == http.StatusMultiStatus && len(v.Location) > 3 && slices.Equal(v.Location[:3], []string{"request", "body", "urls"}) {
-			continue // an item that is answered as an error of this item
+			continue // the response reports this item's error
 		}
 		w.violations = append(w.violations, fmt.Sprintf("%s %s: status %d: %s %v: %s", r.Method, r.URL.RequestURI(), res.StatusCode, v.Code, v.Location, v.Message))
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// documented is what the contract says about an operation.
+// documented is the contract's description of an operation.
 type documented struct {
 	ID         string `json:"operationId"`
 	Parameters []parameter
@@ -36,8 +36,9 @@ type parameter struct {
 	Name, In string
 }
 
-// Each operation has a method by its name. Called with all its parameters, it sends the right
-// request. Each list also has a walk.
+// Each operation has a method with its name. If the test calls the method with all its parameters,
+// the client must send the documented request. Each list also has a method that walks through its
+// pages.
 func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	t.Parallel()
 	var doc struct {
@@ -51,7 +52,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	var body []byte
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
-		body, _ = io.ReadAll(r.Body) // an empty body is noticed below
+		body, _ = io.ReadAll(r.Body) // an empty body fails the check below
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer srv.Close()
@@ -66,7 +67,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	n := 0
 	for path, item := range doc.Paths {
 		var shared []parameter
-		_ = json.Unmarshal(item["parameters"], &shared) // most paths have none
+		_ = json.Unmarshal(item["parameters"], &shared) // most paths have no shared parameters
 		for _, method := range []string{"get", "put", "post", "patch", "delete"} {
 			var op documented
 			if item[method] == nil {
@@ -91,35 +92,35 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 			want := strings.NewReplacer("{id}", "id%2F1", "{lang}", "id%2F2", "{delivery}", "id%2F2").Replace(path)
 			got, body = nil, nil
 			if !call(t, of, op.ID) {
-				t.Errorf("%s has no method", op.ID)
+				t.Errorf("the client has no method %s", op.ID)
 				continue
 			}
 			if got == nil || got.Method != strings.ToUpper(method) || got.URL.EscapedPath() != want {
-				t.Errorf("%s sends %+v, want %s %s", op.ID, got, method, want)
+				t.Errorf("%s sent %+v, want %s %s", op.ID, got, method, want)
 				continue
 			}
 			for _, p := range op.Parameters {
 				if p.In == "query" && !got.URL.Query().Has(p.Name) {
-					t.Errorf("%s does not send %s: %s", op.ID, p.Name, got.URL)
+					t.Errorf("%s did not send the parameter %s: %s", op.ID, p.Name, got.URL)
 				}
 			}
 			if op.Body != nil && (len(body) < 2 || op.Body.Content[got.Header.Get("Content-Type")] == nil) {
-				t.Errorf("%s sends %q as %s", op.ID, body, got.Header.Get("Content-Type"))
+				t.Errorf("%s sent the body %q as %s, want a documented type", op.ID, body, got.Header.Get("Content-Type"))
 			}
 			if all := strings.Replace(strings.Replace(op.ID, "list", "", 1), "List", "", 1); all != op.ID {
 				if got = nil; !call(t, of, all) || got == nil || got.URL.EscapedPath() != want {
-					t.Errorf("%s has no walk over its pages, or it sends %+v", op.ID, got)
+					t.Errorf("%s has no method that walks through its pages, or it sent %+v", op.ID, got)
 				}
 			}
 		}
 	}
 	if n < 70 {
-		t.Errorf("the contract has only %d operations", n)
+		t.Errorf("the contract has only %d operations, want at least 70", n)
 	}
 }
 
-// call calls a method by the name of an operation, with a value for every argument. It walks what
-// the method returns to the first record.
+// call calls the method of an operation with a value for every argument. If the method returns an
+// iterator, it reads the first record.
 func call(t *testing.T, of reflect.Value, name string) bool {
 	t.Helper()
 	i := slices.IndexFunc(slices.Collect(of.Type().Methods()), func(m reflect.Method) bool { return strings.EqualFold(m.Name, name) })
@@ -128,7 +129,7 @@ func call(t *testing.T, of reflect.Value, name string) bool {
 	}
 	m := of.Method(i)
 	args, ids := []reflect.Value{reflect.ValueOf(t.Context())}, 0
-	for k := 1; k < m.Type().NumIn()-1; k++ { // the last are the options
+	for k := 1; k < m.Type().NumIn()-1; k++ { // the last arguments are options
 		v := reflect.New(m.Type().In(k)).Elem()
 		if v.Kind() == reflect.String {
 			ids++
@@ -153,7 +154,7 @@ func call(t *testing.T, of reflect.Value, name string) bool {
 	return true
 }
 
-// fillIn gives a value and all its fields something to send.
+// fillIn sets a value and all its fields to values that the client sends.
 func fillIn(v reflect.Value) {
 	switch v.Interface().(type) {
 	case client.Time:
@@ -185,7 +186,7 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// Behind a bad network nothing is made twice, nothing is lost, and every error has a type.
+// Over a bad network, nothing is created twice or lost, and every error has a type.
 func TestGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "events:read"})
@@ -226,7 +227,7 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 	must("bulk create", err)
 	for i, r := range results {
 		if r.Status != http.StatusCreated {
-			t.Fatalf("item %d: %+v", i, r)
+			t.Fatalf("item %d is %+v, want status 201", i, r)
 		}
 		ids[items[i].Title] = r.Data.ID
 	}
@@ -240,11 +241,11 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 	must("list", err)
 	for _, l := range all {
 		if ids[l.Title] != l.ID {
-			t.Errorf("%q is %s, and the client was told %s", l.Title, l.ID, ids[l.Title])
+			t.Errorf("the link %q has the ID %s, but the create returned %s", l.Title, l.ID, ids[l.Title])
 		}
 	}
 	if len(all) != len(ids) {
-		t.Errorf("%d links, want %d", len(all), len(ids))
+		t.Errorf("the account has %d links, want %d", len(all), len(ids))
 	}
 	made, enough := map[string]int{}, errors.New("enough")
 	_, err = c.FollowEvents(ctx, client.ListEventsQuery{Type: []string{"link.created"}, After: new("")}, func(e client.Event) error {
@@ -254,11 +255,11 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, enough) {
-		t.Errorf("follow: %v", err)
+		t.Errorf("FollowEvents returned %v, want the handler's error", err)
 	}
 	for id, n := range made {
 		if n != 1 {
-			t.Errorf("%s was told %d times", id, n)
+			t.Errorf("the handler got %s %d times, want once", id, n)
 		}
 	}
 	var bulk []string
@@ -273,19 +274,19 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 	must("bulk delete", err)
 	for _, r := range gone {
 		if r.Status != http.StatusOK {
-			t.Errorf("delete %s: %+v", r.ID, r)
+			t.Errorf("deleting %s returned %+v, want 200", r.ID, r)
 		}
 	}
 	if left, err := client.All(c.Links(ctx, client.ListLinksQuery{})); err != nil || len(left) > 0 {
-		t.Errorf("%d links are left, %v", len(left), err)
+		t.Errorf("%d links remain, want 0; the error is %v", len(left), err)
 	}
 	if len(proxy.Deeds) < 9 {
-		t.Errorf("the proxy did only %v", proxy.Deeds)
+		t.Errorf("the proxy injected only %v, want at least 9 kinds of failures", proxy.Deeds)
 	}
 	everyErrorHasAType(t, cfg)
 }
 
-// everyErrorHasAType calls without retries, so that each misdeed is an error.
+// everyErrorHasAType makes calls without retries, so each injected failure returns an error.
 func everyErrorHasAType(t *testing.T, cfg client.Config) {
 	t.Helper()
 	cfg.Attempts = 1
@@ -306,20 +307,20 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 			}
 			failed++
 			if !errors.As(err, &api) && !client.IsConnection(err) {
-				t.Errorf("%T: %v", err, err)
+				t.Errorf("the error has the type %T, want an API or connection error: %v", err, err)
 			}
 			var untyped *url.Error
 			if errors.As(err, &untyped) || strings.Contains(err.Error(), cfg.Key) {
-				t.Errorf("%T: %v", err, err)
+				t.Errorf("the error %T has no type of its own or contains the key: %v", err, err)
 			}
 		}
 	}
 	if failed < 30 {
-		t.Errorf("only %d calls failed", failed)
+		t.Errorf("only %d calls failed, want at least 30", failed)
 	}
 }
 
-// The tour of the Go client makes nothing twice and loses nothing behind a bad network.
+// Over a bad network, the tour of the Go client creates nothing twice and loses nothing.
 func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{
@@ -341,7 +342,7 @@ func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 		`(?m)^plays at http\S+ webhook: video.ready$`, `(?m)^feed: each link once: true$`, `(?m)^cleared: 990$`,
 	} {
 		if !regexp.MustCompile(want).Match(out) {
-			t.Errorf("the tour printed no line %s:\n%s", want, out)
+			t.Errorf("the tour's output has no line that matches %s:\n%s", want, out)
 		}
 	}
 }

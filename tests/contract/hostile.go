@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// Hostile is a proxy in front of a deployment that does to requests what bad networks do: it drops
-// them before or after they took effect, cuts answers, sends them twice, delays them, and answers
-// in the deployment's place. Of four requests that are alike, at least one is passed on properly, so
-// a client that tries often enough gets its answer.
+// Hostile is a proxy in front of a deployment that injects the failures of bad networks. It drops
+// requests before or after they take effect, truncates responses, sends requests twice, delays
+// them, and answers instead of the deployment. It forwards at least one of four identical requests
+// without a failure, so a client that retries often enough gets its response.
 type Hostile struct {
 	Target string // the address of the deployment
-	Seed   uint64 // for the choice of misdeeds
-	// Rewrite, if set, changes answers, such as addresses that should lead to another proxy.
+	Seed   uint64 // the seed for the choice of failures
+	// Rewrite, if set, changes responses, for example so that addresses refer to another proxy.
 	Rewrite *strings.Replacer
-	// Outage, if set, is how long the deployment is away, once, in the middle of a walk through the
-	// feed: a client gives up if its first request already meets an outage.
+	// Outage, if set, makes the deployment unreachable once for this time. The outage starts during
+	// a walk through the feed, because a client gives up if its first request fails.
 	Outage time.Duration
 
 	mu    sync.Mutex
-	feed  bool // a request of the feed was passed on
+	feed  bool // a request for the feed was forwarded
 	away  time.Time
 	rng   *rand.Rand
-	row   map[string]int // misdeeds in a row, by request
-	Deeds map[string]int // how often each misdeed was done, by its name
+	row   map[string]int // consecutive failures, by request
+	Deeds map[string]int // how often each failure was injected, by its name
 }
 
 var misdeeds = []string{"drop", "lose", "cut", "shorten", "double", "delay", "portal", "gateway", "busy"}
 
-// choose returns what to do with a request; "" is to pass it on.
+// choose returns the failure to inject into a request. "" means that the proxy forwards it.
 func (h *Hostile) choose(r *http.Request) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +41,7 @@ func (h *Hostile) choose(r *http.Request) string {
 		h.rng, h.row, h.Deeds = rand.New(rand.NewPCG(h.Seed, 1)), map[string]int{}, map[string]int{}
 	}
 	query := r.URL.Query()
-	feed := query.Has("wait") && !query.Has("object") // and not the wait for one record
+	feed := query.Has("wait") && !query.Has("object") // a wait for one record does not count
 	if feed && h.feed && h.away.IsZero() && h.Outage > 0 {
 		h.away = time.Now().Add(h.Outage)
 	}
@@ -60,7 +60,7 @@ func (h *Hostile) choose(r *http.Request) string {
 	return deed
 }
 
-// ServeHTTP treats one request.
+// ServeHTTP forwards one request or injects a failure.
 func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -85,7 +85,7 @@ func (h *Hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch deed {
 	case "double":
-		_, _, _ = h.forward(r, body) // the client sees the first answer
+		_, _, _ = h.forward(r, body) // the client gets the first response
 	case "delay":
 		select {
 		case <-r.Context().Done():

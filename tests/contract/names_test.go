@@ -20,10 +20,10 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// The test calls every operation of the document with an unknown name, and with a known name without
-// its last letter, in its query and in its body. The service must not drop such names silently: it
-// rejects a query parameter, and a field if the schema is closed. Otherwise it names the field in
-// ignoredFields.
+// The test calls every operation of the document with an unknown name, and with a known name
+// without its last letter, in its query and in its body. The service must not ignore such names
+// silently. It must reject an unknown query parameter, and an unknown field if the schema is
+// closed. Otherwise it must list the field in ignoredFields.
 func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)
@@ -32,7 +32,7 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 		op := w.operation(r)
 		n++
 		caller := w.key
-		if r.OperationID == "createMemberSignInLink" { // keys may not call it
+		if r.OperationID == "createMemberSignInLink" { // keys may not call this operation
 			caller = w.session
 		}
 		w.refusals(t, op)
@@ -41,26 +41,26 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 		w.bodies(t, op)
 	}
 	if n < 60 {
-		t.Errorf("only %d operations were called", n)
+		t.Errorf("only %d operations were called, want at least 60", n)
 	}
 }
 
 type namesWorld struct {
 	c   *http.Client
 	key string
-	// session is an owner's session, weak a key with almost no scopes, and caller the credential of the
-	// next request.
+	// session is an owner's session, weak is a key with almost no scopes, and caller is the
+	// credential of the next request.
 	session, weak, caller string
 	doc                   map[string]any
-	ids                   map[string]string // by the path segment before {id}, or the parameter
-	pair, owner           string            // ids of a second link, for requests that change one, and of the session's member
+	ids                   map[string]string // by the path segment before {id}, or by the parameter
+	pair, owner           string            // IDs: pair is a second link, for requests that change several, and owner is the session's member
 }
 
-// op is an operation with a correct request.
+// op is an operation with a valid request.
 type op struct {
 	apispec.Route
 	target  string
-	missing []string // for each parameter, the address with the id of a record that does not exist
+	missing []string // the address with a nonexistent ID, for each parameter
 	schema  map[string]any
 	body    map[string]any // nil for an operation without a JSON body
 }
@@ -82,7 +82,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 		}
 		got := w.send(t, method, base+path, body)
 		if got.status >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, got.status, got.text)
+			t.Fatalf("%s %s returned %d, want success: %s", method, path, got.status, got.text)
 		}
 		return got.body
 	}
@@ -107,7 +107,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	return w
 }
 
-// signIn opens a one-time link like a browser and returns the session.
+// signIn opens a one-time link as a browser does, and returns the session.
 func signIn(t *testing.T, link string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -139,7 +139,7 @@ func signIn(t *testing.T, link string) string {
 	csrf := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindSubmatch(text)
 	u, err := url.Parse(link)
 	if err != nil || csrf == nil {
-		t.Fatalf("the page of a sign-in link: %v\n%s", err, text)
+		t.Fatalf("the page of a sign-in link has no token: %v\n%s", err, text)
 	}
 	do(http.MethodPost, running.BaseURL+"/app/sign-in", url.Values{"csrf": {string(csrf[1])}, "link": {u.Query().Get("link")}})
 	for _, c := range jar.Cookies(u) {
@@ -147,7 +147,7 @@ func signIn(t *testing.T, link string) string {
 			return c.Value
 		}
 	}
-	t.Fatal("no session after signing in")
+	t.Fatal("signing in returned no session")
 	return ""
 }
 
@@ -167,7 +167,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 			params = append(params, s)
 		}
 	}
-	// at returns the address in which the parameter missing names no record.
+	// at returns the address with a nonexistent ID for the parameter missing.
 	at := func(missing string) string {
 		path := r.Path
 		for _, p := range params {
@@ -212,7 +212,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 		out.body = map[string]any{"time": nil}
 	case "createVideo", "updateVideo", "updateLink":
 		out.body = map[string]any{"title": "names"}
-	default: // an operation that rejects unknown names never uses its example
+	default: // an operation that rejects unknown names never needs its example
 		for _, name := range slices.Sorted(maps.Keys(examples))[:min(1, len(examples))] {
 			out.body, _ = object(examples, name)["value"].(map[string]any)
 		}
@@ -220,7 +220,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 	return out
 }
 
-// queries tries a made-up parameter, and each of the operation's own parameters without its last
+// queries tries an unknown parameter, and each of the operation's parameters without its last
 // letter. It also repeats each parameter that may occur only once.
 func (w *namesWorld) queries(t *testing.T, o op) {
 	t.Helper()
@@ -229,7 +229,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	refused := func(query, field, hint string) {
 		t.Helper()
 		if got := w.send(t, o.Method, o.target+"?"+query, body); !got.unknown(field, hint) {
-			t.Errorf("%s ?%s: %d %s, want %s to be unknown%s", o.OperationID, query, got.status, got.text, field, hint)
+			t.Errorf("%s with ?%s returned %d %s, want 400 for the unknown name %s, with the hint %q", o.OperationID, query, got.status, got.text, field, hint)
 		}
 	}
 	refused("nobodyKnowsThis=1", "nobodyKnowsThis", "")
@@ -244,33 +244,33 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	}
 	for _, missing := range o.missing {
 		if got := w.send(t, o.Method, missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
-			t.Errorf("%s of %s, which does not exist: %d %s, want 404 before 400", o.OperationID, missing, got.status, got.text)
+			t.Errorf("%s of the nonexistent %s returned %d %s, want 404, not 400", o.OperationID, missing, got.status, got.text)
 		}
 	}
 }
 
-// refusals tries an unknown name as callers that the operation refuses anyway.
+// refusals sends an unknown name as callers that may not call the operation.
 func (w *namesWorld) refusals(t *testing.T, o op) {
 	t.Helper()
 	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
-		return // they need no key
+		return // these operations need no key
 	}
-	for who, caller := range map[string]string{"nobody": "", "a weak key": w.weak} {
+	for who, caller := range map[string]string{"a caller without a key": "", "a weak key": w.weak} {
 		w.caller = caller
 		before := w.send(t, o.Method, o.target, o.body)
 		if caller == "" && before.status != http.StatusUnauthorized {
-			t.Errorf("%s by nobody: %d %s, want 401", o.OperationID, before.status, before.text)
+			t.Errorf("%s without a key returned %d %s, want 401", o.OperationID, before.status, before.text)
 		}
 		if before.status != http.StatusUnauthorized && before.status != http.StatusForbidden {
 			continue
 		}
 		if got := w.send(t, o.Method, o.target+"?nobodyKnowsThis=1", o.body); got.status != before.status {
-			t.Errorf("%s by %s with an unknown name: %d %s, want %d", o.OperationID, who, got.status, got.text, before.status)
+			t.Errorf("%s by %s with an unknown name returned %d %s, want %d", o.OperationID, who, got.status, got.text, before.status)
 		}
 	}
 }
 
-// A key may not change an owner. A missing permission takes precedence over an error in the request.
+// A key may not change an owner. A missing permission takes precedence over an invalid request.
 func TestWhatMayNotBeDoneToAnOwnerIsRefusedWhateverTheNames(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)
@@ -278,17 +278,17 @@ func TestWhatMayNotBeDoneToAnOwnerIsRefusedWhateverTheNames(t *testing.T) {
 	invited := w.send(t, "POST", running.BaseURL+"/api/v1/invitations", map[string]any{"role": "owner"})
 	id, _ := invited.body["id"].(string)
 	if id == "" {
-		t.Fatalf("invite an owner: %d %s", invited.status, invited.text)
+		t.Fatalf("inviting an owner returned %d: %s", invited.status, invited.text)
 	}
 	w.caller = w.key
 	for _, target := range []string{"/api/v1/members/" + w.owner, "/api/v1/invitations/" + id} {
 		if got := w.send(t, "DELETE", running.BaseURL+target+"?nobodyKnowsThis=1", nil); got.status != http.StatusForbidden {
-			t.Errorf("DELETE %s of an owner by a key: %d %s, want 403 before 400", target, got.status, got.text)
+			t.Errorf("a key's DELETE %s of an owner returned %d %s, want 403, not 400", target, got.status, got.text)
 		}
 	}
 }
 
-// bodies tries a made-up field, and a known one without its last letter.
+// bodies tries an unknown field, and a known one without its last letter.
 func (w *namesWorld) bodies(t *testing.T, o op) {
 	t.Helper()
 	with := func(body map[string]any, name string, value any) map[string]any {
@@ -299,7 +299,7 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 	if o.body == nil {
 		if o.Method == http.MethodPost && !apispec.Load().Operation(o.Method, o.Path).Body {
 			if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); !got.unknown("nobodyKnowsThis", "") {
-				t.Errorf("%s takes no body, and answers one with %d %s", o.OperationID, got.status, got.text)
+				t.Errorf("%s accepts no body, but with a body it returned %d %s, want 400", o.OperationID, got.status, got.text)
 			}
 		}
 		return
@@ -309,12 +309,12 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 		t.Helper()
 		got := w.send(t, o.Method, o.target, body)
 		if rejected := got.unknown(name, hint); closed && !rejected || !closed && !rejected && !got.ignored(name) {
-			t.Errorf("%s with %s: %d %s, want it rejected or named", o.OperationID, name, got.status, got.text)
+			t.Errorf("%s with the unknown %s returned %d %s, want 400 or the name in ignoredFields", o.OperationID, name, got.status, got.text)
 		}
 	}
 	judge(with(o.body, "nobodyKnowsThis", 1), "nobodyKnowsThis", "")
 	if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); o.Method == http.MethodPatch && got.status != http.StatusBadRequest {
-		t.Errorf("%s with nothing that it knows: %d %s, want 400", o.OperationID, got.status, got.text)
+		t.Errorf("%s with only an unknown field returned %d %s, want 400", o.OperationID, got.status, got.text)
 	}
 	required, _ := o.schema["required"].([]any)
 	for name, p := range object(o.schema, "properties") {
@@ -327,10 +327,10 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 			delete(body, name)
 			got := w.send(t, o.Method, o.target, body)
 			if got.status != http.StatusBadRequest || !strings.Contains(got.text, wrong) || !strings.Contains(got.text, "Did you mean "+name+"?") {
-				t.Errorf("%s with %s for %s: %d %s", o.OperationID, wrong, name, got.status, got.text)
+				t.Errorf("%s with %s instead of %s returned %d %s, want 400 with a suggestion", o.OperationID, wrong, name, got.status, got.text)
 			}
 		} else {
-			hint := "" // ignoredFields has only names
+			hint := "" // ignoredFields contains only names
 			if closed {
 				hint = "Did you mean "
 			}
@@ -340,7 +340,7 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 		for field := range object(inner, "properties") {
 			wrong := field[:len(field)-1]
 			if got := w.send(t, o.Method, o.target, with(o.body, name, map[string]any{wrong: 1})); !got.unknown(name+"."+wrong, "Did you mean ") {
-				t.Errorf("%s with %s.%s: %d %s", o.OperationID, name, wrong, got.status, got.text)
+				t.Errorf("%s with the unknown %s.%s returned %d %s, want 400 with a suggestion", o.OperationID, name, wrong, got.status, got.text)
 			}
 		}
 	}
@@ -369,7 +369,7 @@ type namedAnswer struct {
 	body   map[string]any
 }
 
-// unknown reports whether the answer rejects field as unknown, with a message that has hint.
+// unknown reports whether the response rejects field as unknown, with a message that contains hint.
 func (a namedAnswer) unknown(field, hint string) bool {
 	fault := object(a.body, "error")
 	details, _ := fault["details"].([]any)
@@ -379,7 +379,7 @@ func (a namedAnswer) unknown(field, hint string) bool {
 	})
 }
 
-// ignored reports whether a success names field.
+// ignored reports whether a successful response lists field in ignoredFields.
 func (a namedAnswer) ignored(field string) bool {
 	names, _ := a.body["ignoredFields"].([]any)
 	return a.status < 300 && slices.Contains(names, any(field))
@@ -421,6 +421,6 @@ func (w *namesWorld) send(t *testing.T, method, target string, body map[string]a
 		t.Fatal(err)
 	}
 	out.text = fmt.Sprintf("%.600s", text)
-	_ = json.Unmarshal(text, &out.body) // a response that is not an object names no fields
+	_ = json.Unmarshal(text, &out.body) // a response that is not an object has no ignoredFields
 	return out
 }

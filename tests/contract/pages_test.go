@@ -26,21 +26,21 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/api/answers.json with what the running system answers")
+var update = flag.Bool("update", false, "rewrite docs/api/answers.json with the running system's responses")
 
 const (
 	pagesFolder = "../../docs/api"
 	answersFile = pagesFolder + "/answers.json"
 )
 
-// page is a page of docs/api with its code, in order.
+// page is a page of docs/api with its code blocks, in order.
 type page struct {
 	name   string
 	blocks []block
 }
 
-// block is one piece of code. operation is the example that it belongs to; empty outside of the
-// generated sections.
+// block is one block of code. operation is the example that the block belongs to. It is empty
+// outside of the generated sections.
 type block struct{ language, operation, text string }
 
 var (
@@ -74,7 +74,7 @@ func pages(t *testing.T) (out []page) {
 			add("", rest[:m[0]])
 			names, sections := strings.Fields(rest[m[2]:m[3]]), strings.Split("\n"+rest[m[4]:m[5]], "\n### ")[1:]
 			if len(names) != len(sections) {
-				t.Fatalf("%s has %d sections for %d operations: run go -C tools run ./clients", path, len(sections), len(names))
+				t.Fatalf("%s has %d sections for %d operations; run `go -C tools run ./clients`", path, len(sections), len(names))
 			}
 			for i, name := range names {
 				add(name, sections[i])
@@ -85,12 +85,12 @@ func pages(t *testing.T) (out []page) {
 		out = append(out, p)
 	}
 	if len(out) < 15 {
-		t.Fatalf("only %d pages", len(out))
+		t.Fatalf("docs/api has only %d pages, want at least 15", len(out))
 	}
 	return out
 }
 
-// code joins the blocks of a language.
+// code joins the blocks in a language.
 func (p page) code(language string) string {
 	var out strings.Builder
 	for _, b := range p.blocks {
@@ -101,8 +101,7 @@ func (p page) code(language string) string {
 	return out.String()
 }
 
-// reader returns a clean folder for one reader of one page, whose account is new, and the reader's
-// environment.
+// reader returns an empty folder and an environment with a new account, for one reader of one page.
 func reader(t *testing.T, clip []byte) (dir string, env []string) {
 	t.Helper()
 	bin, err := linkreel()
@@ -133,8 +132,8 @@ func reader(t *testing.T, clip []byte) (dir string, env []string) {
 	}
 }
 
-// A reader can paste everything that a page of docs/api has in one language, from its top to its end.
-// What the deployment answers to the calls with curl is what the page shows.
+// Readers can paste all code that a page of docs/api has in one language, from top to bottom. The
+// responses to the curl calls must be the ones that the page shows.
 func TestPagesRunAsPasted(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -186,7 +185,8 @@ func TestPagesRunAsPasted(t *testing.T) {
 	})
 }
 
-// each calls read once for each page that has code of a language, several at a time, and waits.
+// each calls read once for each page with code in a language, several at a time, and waits for all
+// calls.
 func each(t *testing.T, all []page, language string, clip []byte, read func(t *testing.T, p page, dir string, env []string)) {
 	t.Helper()
 	t.Run("pages", func(t *testing.T) {
@@ -203,8 +203,8 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 	})
 }
 
-// typescriptPages compiles all pages at once, as strictly as their readers may. It returns the folder
-// with the programs.
+// typescriptPages compiles all pages together, with the strictest settings that their readers can
+// choose. It returns the folder with the programs.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
 	programs := map[string]string{}
@@ -216,7 +216,8 @@ func typescriptPages(t *testing.T, all []page) string {
 	return compiled(t, programs)
 }
 
-// compiled compiles TypeScript programs by file name, strictly. It returns the folder with them.
+// compiled compiles TypeScript programs, given by file name, in strict mode. It returns the folder
+// with the results.
 func compiled(t *testing.T, programs map[string]string) string {
 	t.Helper()
 	compiler := nodeTool(t, "tsc")
@@ -242,8 +243,8 @@ func compiled(t *testing.T, programs map[string]string) string {
 	return dir
 }
 
-// goPages puts the lines of each page where the program at its top says, and builds the programs. It
-// returns their folder.
+// goPages inserts the lines of each page into the program at the top of the page, and builds the
+// programs. It returns their folder.
 func goPages(t *testing.T, all []page) string {
 	t.Helper()
 	const place = "\t// the lines of the examples\n"
@@ -264,7 +265,7 @@ func goPages(t *testing.T, all []page) string {
 			continue
 		}
 		if strings.Count(frame, place) != 1 {
-			t.Fatalf("the program at the top of %s has no place for the lines", p.name)
+			t.Fatalf("the program at the top of %s does not contain the placeholder line", p.name)
 		}
 		write(t, filepath.Join(dir, p.name, "main.go"), strings.Replace(frame, place, lines, 1))
 	}
@@ -272,7 +273,7 @@ func goPages(t *testing.T, all []page) string {
 	return filepath.Join(dir, "bin")
 }
 
-// curl runs the shell lines of a page and returns the answers of its operations.
+// curl runs the shell lines of a page and returns the responses of its operations.
 func curl(t *testing.T, p page, dir string, env []string) map[string]recording {
 	t.Helper()
 	examples := sources(t)
@@ -291,7 +292,7 @@ curl() {
 			script += "OPERATION=" + b.operation + "\n{\n" + b.text + "} > " + b.operation + ".out 2> " + b.operation + ".err\nOPERATION=\n"
 		}
 	}
-	script = strings.ReplaceAll(script, "wait=25", "wait=1") // nothing happens in a new account meanwhile
+	script = strings.ReplaceAll(script, "wait=25", "wait=1") // a new account has no events to wait for
 	run(t, dir, exec.CommandContext(t.Context(), "bash", "-xc", script), env...)
 	out := map[string]recording{}
 	s := newScrubber(time.Now())
@@ -310,22 +311,22 @@ curl() {
 		}
 		head := regexp.MustCompile(`(?m)^### (\d+) (.*)$`).FindSubmatch(said)
 		if head == nil {
-			t.Errorf("%s: %s got no answer: %s", p.name, b.operation, said)
+			t.Errorf("%s: %s got no response: %s", p.name, b.operation, said)
 			continue
 		}
 		scrub := s.scrub
-		if examples[b.operation].Varies { // what others did must not change the samples behind it
+		if examples[b.operation].Varies { // other tests' changes must not change the samples of later blocks
 			own := &scrubber{now: s.now, samples: maps.Clone(s.samples), counts: maps.Clone(s.counts)}
 			scrub = own.scrub
 		}
 		r := recording{}
-		r.Status, _ = strconv.Atoi(string(head[1])) // the expression matches digits only
+		r.Status, _ = strconv.Atoi(string(head[1])) // the pattern matches only digits
 		kind, _, _ := strings.Cut(string(head[2]), ";")
 		switch {
 		case kind == "application/json":
 			var text bytes.Buffer
 			if err := json.Indent(&text, bytes.TrimSpace(body), "", "  "); err != nil {
-				t.Errorf("%s: %s answers %q: %v", p.name, b.operation, body, err)
+				t.Errorf("%s: the response of %s is %q, want JSON: %v", p.name, b.operation, body, err)
 				continue
 			}
 			r.Body = json.RawMessage(scrub(text.String()))
@@ -344,7 +345,7 @@ curl() {
 	return out
 }
 
-// recording is what docs/api/answers.json has of one answer. The pages show it.
+// recording is one response in docs/api/answers.json. The pages show it.
 type recording struct {
 	Status int             `json:"status"`
 	Type   string          `json:"type,omitempty"`
@@ -364,8 +365,8 @@ func recorded(t *testing.T) map[string]recording {
 	return out
 }
 
-// source is what examples.yaml says about how to judge an answer. A brief example only prepares
-// others, so its answer is not on the page.
+// source contains the settings of examples.yaml for checking a response. A brief example only
+// prepares others, so the page does not show its response.
 type source struct {
 	Error         string
 	Varies, Brief bool
@@ -383,20 +384,20 @@ func sources(t *testing.T) (out map[string]source) {
 	return out
 }
 
-// judge compares answers with the recorded ones, or records them.
+// judge compares responses with the recorded ones. With -update, it records them.
 func judge(t *testing.T, want, got map[string]recording) {
 	t.Helper()
 	examples := sources(t)
 	for name, r := range got {
 		var refusal struct{ Error struct{ Code string } }
-		_ = json.Unmarshal(r.Body, &refusal) // an answer of success has no error to read
+		_ = json.Unmarshal(r.Body, &refusal) // a successful response has no error code
 		if code := refusal.Error.Code; code != examples[name].Error || r.Status >= 400 && code == "" {
-			t.Errorf("%s: %d %s, want the error %q", name, r.Status, r.Body, examples[name].Error)
+			t.Errorf("%s returned %d %s, want the error %q", name, r.Status, r.Body, examples[name].Error)
 		}
 	}
 	if *update {
 		if t.Failed() {
-			t.Fatal("nothing is recorded")
+			t.Fatal("no response was recorded, because some are wrong")
 		}
 		var out bytes.Buffer
 		enc := json.NewEncoder(&out)
@@ -411,23 +412,23 @@ func judge(t *testing.T, want, got map[string]recording) {
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		w, g := want[name], got[name]
 		if w.Status != g.Status || w.Type != g.Type {
-			t.Errorf("%s answers %d %s, the page shows %d %s", name, g.Status, g.Type, w.Status, w.Type)
+			t.Errorf("%s returned %d %s, but the page shows %d %s", name, g.Status, g.Type, w.Status, w.Type)
 			continue
 		}
 		var wanted, given any
-		_ = json.Unmarshal(w.Body, &wanted) // an answer without a body stays nil
+		_ = json.Unmarshal(w.Body, &wanted) // without a body, the value is nil
 		_ = json.Unmarshal(g.Body, &given)
 		if examples[name].Varies {
 			wanted, given = shape(wanted), shape(given)
 		}
 		if diff := cmp.Diff(wanted, given); diff != "" {
-			t.Errorf("%s (-on the page +answer):\n%s\nrun the test with -update, then go -C tools run ./clients", name, diff)
+			t.Errorf("%s (-on the page +response):\n%s\nrun the test with -update, then `go -C tools run ./clients`", name, diff)
 		}
 	}
 }
 
-// shape keeps the names of the fields of an object, and of the objects in it. Lists may be empty in
-// one answer and not in the other.
+// shape keeps the field names of an object and of nested objects. A list may be empty in one
+// response and not in the other.
 func shape(v any) any {
 	o, ok := v.(map[string]any)
 	if !ok {
@@ -440,8 +441,8 @@ func shape(v any) any {
 	return out
 }
 
-// scrubber replaces what differs from run to run, such as ids and times, by samples. The same id gets
-// the same sample over a whole page.
+// scrubber replaces values that differ between runs, such as IDs and times, with samples. On a
+// page, the same ID always gets the same sample.
 type scrubber struct {
 	now     time.Time
 	samples map[string]string
@@ -452,7 +453,7 @@ func newScrubber(now time.Time) *scrubber {
 	return &scrubber{now: now, samples: map[string]string{}, counts: map[string]int{}}
 }
 
-// sample is a stand-in with the alphabet and the length of an id, for the n-th of its kind.
+// sample returns a value with the alphabet and the length of an ID. It is number n of its kind.
 func (s *scrubber) sample(kind, of string) string {
 	if known := s.samples[of]; known != "" {
 		return known
@@ -521,7 +522,7 @@ func (s *scrubber) scrub(text string) string {
 		return sampleNow.Add(d.Round(time.Minute)), d > -24*time.Hour && d < 60*24*time.Hour
 	}
 	text = aTime.ReplaceAllStringFunc(text, func(ms string) string {
-		n, _ := strconv.ParseInt(ms, 10, 64) // thirteen digits
+		n, _ := strconv.ParseInt(ms, 10, 64) // the pattern matches thirteen digits
 		if at, near := moved(time.UnixMilli(n)); near {
 			return strconv.FormatInt(at.UnixMilli(), 10)
 		}
@@ -539,7 +540,7 @@ func (s *scrubber) scrub(text string) string {
 	})
 }
 
-// The sample of an error on the page about errors is what the API answers.
+// The API must return the sample error on the page about errors.
 func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/errors.md")
@@ -548,7 +549,7 @@ func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	}
 	sample := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(doc)
 	if sample == nil {
-		t.Fatal("no sample")
+		t.Fatal("docs/errors.md has no JSON sample")
 	}
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
 	body := fmt.Sprintf(`{"url": "https://example.com/", "ogTitle": %q}`, strings.Repeat("a", 501))
@@ -579,11 +580,12 @@ func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, given); diff != "" {
-		t.Errorf("docs/errors.md (-sample +answer):\n%s", diff)
+		t.Errorf("docs/errors.md (-sample +response):\n%s", diff)
 	}
 }
 
-// goModule makes a folder a module that has the Go client, as the clients' README says.
+// goModule turns a folder into a module that requires the Go client, in the way that the clients'
+// README describes.
 func goModule(t *testing.T, dir string) {
 	t.Helper()
 	const client = "github.com/linkreel/linkreel/libs/clients/go"

@@ -18,7 +18,7 @@ import (
 
 const pythonClient = "../../libs/clients/python"
 
-// The client's own tests, with the document and the running stack.
+// The test runs the client's own tests with the document and the running stack.
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
 	run(
@@ -27,7 +27,7 @@ func TestPythonClient(t *testing.T) {
 	)
 }
 
-// The examples of the Python client make nothing twice and lose nothing behind a bad network.
+// Over a bad network, the examples of the Python client create nothing twice and lose nothing.
 func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	film := filepath.Join(t.TempDir(), "clip.mp4")
@@ -60,17 +60,17 @@ func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 			}
 			for _, want := range tt.lines {
 				if !regexp.MustCompile("(?m)^" + want + "$").Match(out) {
-					t.Errorf("there is no line %s in:\n%s", want, out)
+					t.Errorf("the output has no line that matches %s:\n%s", want, out)
 				}
 			}
 			if len(proxy.Deeds) < 9 {
-				t.Errorf("the proxy did only %v", proxy.Deeds)
+				t.Errorf("the proxy injected only %v, want at least 9 kinds of failures", proxy.Deeds)
 			}
 		})
 	}
 }
 
-// debianPython runs Debian's own Python, or the one on the PATH, if it can install packages
+// debianPython returns Debian's own Python, or the one on the PATH, if it can install packages
 // without a registry.
 func debianPython(t *testing.T) string {
 	t.Helper()
@@ -80,12 +80,12 @@ func debianPython(t *testing.T) string {
 			return python
 		}
 	}
-	t.Fatal("no Python here has pip, setuptools and wheel: make tools installs them")
+	t.Fatal("no Python on this machine has pip, setuptools and wheel; run `make tools` to install them")
 	return ""
 }
 
-// The wheel of a release has the same bytes each time, and what pip installs from it is what it
-// installs from the source.
+// The wheel of a release always has the same bytes. pip installs the same files from the wheel and
+// from the source.
 func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
 	t.Parallel()
 	python := debianPython(t)
@@ -109,9 +109,9 @@ func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
 	}
 	path, first := wheel("first")
 	if _, second := wheel("second"); !bytes.Equal(first, second) {
-		t.Error("the same sources make two wheels")
+		t.Error("two builds of the same sources returned different wheels")
 	}
-	source := filepath.Join(dir, "source") // pip writes into the folder that it installs
+	source := filepath.Join(dir, "source") // pip writes into the folder that it installs from
 	if err := os.CopyFS(source, os.DirFS(pythonClient)); err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +127,19 @@ for file in sorted(pathlib.Path(linkreel.__file__).parent.iterdir()): print(file
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONPATH="+to, "PYTHONHASHSEED=0")
 		out, err := cmd.CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("py.typed")) {
-			t.Errorf("installed from the %s: %v\n%s", name, err, out)
+			t.Errorf("the client installed from the %s does not run or lacks py.typed: %v\n%s", name, err, out)
 		}
 		installed[name] = string(out)
 	}
 	if installed["wheel"] != installed["source"] {
-		t.Errorf("from the wheel:\n%s\nfrom the source:\n%s", installed["wheel"], installed["source"])
+		t.Errorf("pip installed from the wheel:\n%s\nand from the source:\n%s", installed["wheel"], installed["source"])
 	}
 }
 
 func TestPythonClientHasNoErrorOfTypes(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("mypy"); err != nil {
-		t.Fatalf("%v: make tools installs it", err)
+		t.Fatalf("%v; run `make tools` to install it", err)
 	}
 	run(t, pythonClient, exec.CommandContext(t.Context(), "mypy", "--strict", "--cache-dir", t.TempDir(), "linkreel", "examples"))
 	pyright := nodeTool(t, "pyright")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// linkreel is the command line, built once for all tests.
+// linkreel is the command line. The tests build it once.
 var linkreel = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "linkreel-bin-")
 	if err != nil {
@@ -24,12 +24,12 @@ var linkreel = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(dir, "linkreel")
 	out, err := exec.CommandContext(context.Background(), "go", "build", "-o", path, "../../services/standalone/cmd/linkreel").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build linkreel: %w: %s", err, out)
+		return "", fmt.Errorf("cannot build linkreel: %w: %s", err, out)
 	}
 	return path, nil
 })
 
-// desk returns a folder in which a reader could follow a document. It has stack.json, the
+// desk returns a folder in which a reader can follow a document. It contains stack.json, the
 // program in .local/bin, and the files that the documents mention.
 func desk(t *testing.T) string {
 	t.Helper()
@@ -62,22 +62,21 @@ func desk(t *testing.T) string {
 	return dir
 }
 
-// Replacements for commands that the test cannot run as they are: a refused call must
-// fail its line, example hosts do not exist, and this machine has no clipboard.
+// prelude replaces commands that the test cannot run unchanged. A failed call must fail its line,
+// the example hosts do not exist, and this machine has no clipboard.
 const prelude = `set -euo pipefail
 curl() { command curl --fail-with-body --retry 2 "$@"; }
 pbpaste() { printf 'https://example.com/pasted\n'; }
 `
 
-// A reader can paste the shell lines of the documents one after the other, and every line
-// works.
+// A reader can paste the shell lines of the documents in order, and every line must work.
 func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		file     string
 		login    bool
 		least    int
-		replaced map[string]string // the placeholders that a reader replaces
+		replaced map[string]string // values for the placeholders that a reader replaces
 	}{
 		{file: "README.md", least: 4, replaced: map[string]string{
 			"sign-in-link ACCOUNT": `sign-in-link "$(.local/bin/linkreel account --json | jq -er .id)"`,
@@ -85,7 +84,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		{file: "docs/api.md", least: 1},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// The DNS record is not set here, so the errors must be those about it.
+			// The test sets no DNS record, so these commands must fail with the error about it.
 			`verify "$DOMAIN" --wait 10m`:      `verify "$DOMAIN" 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
@@ -103,17 +102,17 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			script, n := prelude, 0
 			for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(doc, -1) {
 				if strings.HasPrefix(string(b[1]), "make ") || strings.HasPrefix(string(b[1]), "helm ") {
-					continue // the test runs inside the first; the second has its own tests
+					continue // the test runs inside the first block, and the second block has its own tests
 				}
 				script += string(b[1]) + "\n"
 				n++
 			}
 			if n < tt.least {
-				t.Errorf("found %d snippets, want at least %d", n, tt.least)
+				t.Errorf("%s has %d snippets, want at least %d", tt.file, n, tt.least)
 			}
 			for old, with := range tt.replaced {
 				if !strings.Contains(script, old) {
-					t.Errorf("%s has no %s any more", tt.file, old)
+					t.Errorf("%s does not contain %s", tt.file, old)
 				}
 				script = strings.ReplaceAll(script, old, with)
 			}
@@ -127,7 +126,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
-// The first program of the TypeScript client runs as JavaScript, and compiles as TypeScript.
+// The first program of the TypeScript client must run as JavaScript and compile as TypeScript.
 func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../libs/clients/README.md")
@@ -136,13 +135,14 @@ func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	}
 	first := regexp.MustCompile("(?s)```ts\n(.*?)```").FindSubmatch(doc)
 	if first == nil {
-		t.Fatal("there is no program")
+		t.Fatal("the client's README has no ts block")
 	}
 	compiled(t, map[string]string{"first.ts": string(first[1])})
 }
 
-// The examples of the clients run unchanged, except for address, key and port: each of Go's as
-// a program, those of the others as one.
+// The examples of the clients must run unchanged, except for the address, the key and the port.
+// Each Go example runs as a program. The examples of each other language run together as one
+// program.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -173,7 +173,7 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 				programs = programs[1:]
 			}
 			if !strings.Contains(programs[0], "localhost:3000") {
-				t.Fatalf("no program in %s with a receiver: %.200s", tt.lang, programs[0])
+				t.Fatalf("the first %s program has no webhook receiver on localhost:3000: %.200s", tt.lang, programs[0])
 			}
 			dir := desk(t)
 			goModule(t, dir)
@@ -189,7 +189,7 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	}
 }
 
-// freePort returns a port on which nothing listens now.
+// freePort returns a port on which no process currently listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")

@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// running is the system under test: the one whose stack.json LINKREEL_STACK names, or one
+// running is the system under test. It is the system of the stack.json in LINKREEL_STACK, or one
 // that the tests start.
 var running *standalone.Stack
 
@@ -52,7 +52,7 @@ func withStack(run func() int) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // leftovers in the temporary folder do no harm
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return 1, err
@@ -60,12 +60,12 @@ func withStack(run func() int) (code int, err error) {
 	running, err = standalone.Start(context.Background(), standalone.Config{
 		DataDir: filepath.Join(dir, "data"), Log: log,
 		Env: map[string]string{
-			"DNS_RESOLVER":               "127.0.0.1:9", // no look-up leaves this machine
-			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
+			"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
+			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 		},
 	})
 	if err != nil {
-		return 1, fmt.Errorf("start the stack: %w", err)
+		return 1, fmt.Errorf("cannot start the stack: %w", err)
 	}
 	defer func() {
 		if cerr := running.Close(); err == nil {
@@ -75,8 +75,8 @@ func withStack(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED set the number of requests and the seed.
-// LINKREEL_FULL makes the run long.
+// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED set the number of requests and the seed. With
+// LINKREEL_FULL, the run is long.
 func TestFuzzRunningStack(t *testing.T) {
 	requests := 1500
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -91,7 +91,7 @@ func TestFuzzRunningStack(t *testing.T) {
 	}
 	t.Log(r)
 	if r.Err() != nil {
-		t.Errorf("seed and faults above: %d faults", r.FaultsTotal)
+		t.Errorf("the fuzzer found %d faults, want 0; see the seed and the faults above", r.FaultsTotal)
 	}
 }
 
@@ -102,19 +102,19 @@ func number(name string, without int) int {
 	return without
 }
 
-// The source registers exactly the routes that the document lists.
+// The source must register exactly the routes of the document.
 func TestRoutesInTheSourceAreThoseOfTheDocument(t *testing.T) {
 	t.Parallel()
 	served := routesIn(t, "../../services")
 	if len(served) < 20 {
-		t.Fatalf("found only %d routes in the source", len(served))
+		t.Fatalf("the source registers only %d routes, want at least 20", len(served))
 	}
 	if diff := contract.DiffRoutes(served); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// routesIn reads calls such as a.Handle(fiber.MethodGet, "/api/v1/links", …).
+// routesIn finds calls such as a.Handle(fiber.MethodGet, "/api/v1/links", …).
 func routesIn(t *testing.T, dir string) []apispec.Route {
 	t.Helper()
 	var out []apispec.Route
@@ -136,7 +136,7 @@ func routesIn(t *testing.T, dir string) []apispec.Route {
 				if fun.Sel.Name != "Handle" && fun.Sel.Name != "Public" {
 					return true
 				}
-			case *ast.Ident: // add, a shorthand for routes that share their token
+			case *ast.Ident: // add is a shorthand for routes that share their token
 				if fun.Name != "add" {
 					return true
 				}
@@ -144,7 +144,7 @@ func routesIn(t *testing.T, dir string) []apispec.Route {
 				return true
 			}
 			if p, ok := call.Args[1].(*ast.BasicLit); ok && p.Kind == token.STRING {
-				route, _ := strconv.Unquote(p.Value) // a literal that the parser accepted
+				route, _ := strconv.Unquote(p.Value) // the parser has accepted the literal
 				out = append(out, apispec.Route{Method: method(call.Args[0]), Path: route})
 			}
 			return true
@@ -167,8 +167,8 @@ func method(e ast.Expr) string {
 	return "?"
 }
 
-// Each operation refuses callers without a key, keys without its scope and plans below
-// its own, as the document says, before it checks anything else.
+// As documented, each operation must reject callers without a key, keys without its scope and lower
+// plans. It must do so before any other check.
 func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 	t.Parallel()
 	c := &http.Client{Transport: contract.NewTransport(t, nil), Timeout: 30 * time.Second}
@@ -180,11 +180,11 @@ func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 		}
 		target := base + strings.NewReplacer("{id}", "none_0", "{lang}", "en", "{delivery}", "none_1").Replace(r.Path)
 		if got := ask(t, c, r.Method, target, "", ""); !r.Open && got.code != "MISSING_API_KEY" {
-			t.Errorf("%s %s without a key: %+v", r.Method, r.Path, got)
+			t.Errorf("%s %s without a key returned %+v, want MISSING_API_KEY", r.Method, r.Path, got)
 		}
 		if r.Plan != "free" && r.Plan != "" {
 			if got := ask(t, c, r.Method, target, free, "{}"); got.code != "PLAN_REQUIRED" || got.plan != r.Plan {
-				t.Errorf("%s %s on the free plan: %+v, want PLAN_REQUIRED %s", r.Method, r.Path, got, r.Plan)
+				t.Errorf("%s %s on the free plan returned %+v, want PLAN_REQUIRED for %s", r.Method, r.Path, got, r.Plan)
 			}
 		}
 		if r.Scope != "" {
@@ -194,7 +194,7 @@ func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 			}
 			narrow, _ := key(t, c, "enterprise", []string{other})
 			if got := ask(t, c, r.Method, target, narrow, "{}"); got.code != "INSUFFICIENT_SCOPE" || got.scope != r.Scope {
-				t.Errorf("%s %s with %s only: %+v, want INSUFFICIENT_SCOPE %s", r.Method, r.Path, other, got, r.Scope)
+				t.Errorf("%s %s with only %s returned %+v, want INSUFFICIENT_SCOPE for %s", r.Method, r.Path, other, got, r.Scope)
 			}
 		}
 	}
@@ -222,11 +222,11 @@ func ask(t *testing.T, c *http.Client, method, target, key, body string) refusal
 	var b struct {
 		Error struct{ Code, RequiredPlan, RequiredScope string }
 	}
-	_ = json.NewDecoder(res.Body).Decode(&b) // a success has no error to read
+	_ = json.NewDecoder(res.Body).Decode(&b) // a successful response has no error code
 	return refusal{res.StatusCode, b.Error.Code, b.Error.RequiredPlan, b.Error.RequiredScope}
 }
 
-// key creates an account on a plan, and a key for it.
+// key creates an account with a plan, and a key for it.
 func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, account string) {
 	t.Helper()
 	post := func(path string, in map[string]any) (out struct{ ID, Key string }) {
@@ -246,7 +246,7 @@ func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, ac
 		}
 		defer func() { _ = res.Body.Close() }()
 		if err := json.NewDecoder(res.Body).Decode(&out); err != nil || res.StatusCode != http.StatusCreated {
-			t.Fatalf("POST %s: status %d, %v", path, res.StatusCode, err)
+			t.Fatalf("POST %s returned %d, want 201; %v", path, res.StatusCode, err)
 		}
 		return out
 	}
@@ -258,7 +258,7 @@ func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, ac
 	return post("/admin/v1/accounts/"+acc.ID+"/keys", in).Key, acc.ID
 }
 
-// The service serves the source's API document unchanged, and the page for it.
+// The service must serve the source's API document unchanged, and the page for it.
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]byte{"/openapi.json": apispec.Load().JSON(), "/openapi.yaml": apispec.Load().YAML(), "/docs": []byte("<!DOCTYPE html>")} {
@@ -270,10 +270,10 @@ func TestDocumentsAreServed(t *testing.T) {
 		_, err = got.ReadFrom(res.Body)
 		_ = res.Body.Close()
 		if err != nil || res.StatusCode != 200 || !bytes.HasPrefix(got.Bytes(), want) {
-			t.Errorf("%s: status %d, %d bytes, %v", path, res.StatusCode, got.Len(), err)
+			t.Errorf("%s returned %d with %d bytes, want 200 with the source's document; %v", path, res.StatusCode, got.Len(), err)
 		}
 		if strings.Contains(res.Header.Get("Content-Security-Policy"), "unsafe") || path == "/docs" && res.Header.Get("Content-Security-Policy") == "" {
-			t.Errorf("%s: policy %q", path, res.Header.Get("Content-Security-Policy"))
+			t.Errorf("the Content-Security-Policy of %s is %q, want one without \"unsafe\"", path, res.Header.Get("Content-Security-Policy"))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md accept a signed message and refuse a changed one.
+// The snippets of docs/webhooks.md must accept a signed message and reject a changed one.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -28,7 +28,7 @@ func TestSnippetsVerifyWebhooks(t *testing.T) {
 	snippet := func(lang string) string {
 		b := regexp.MustCompile("(?s)```" + lang + "\n(.*?)```").FindStringSubmatch(section)
 		if b == nil {
-			t.Fatalf("no snippet in %s", lang)
+			t.Fatalf("the section has no snippet in %s", lang)
 		}
 		return b[1]
 	}
@@ -101,11 +101,11 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {filepath.Join(dir, "verify")}} {
 		for name, tt := range map[string]struct{ body, signature, want string }{
-			"as it was sent":                   {body, signature, "verified"},
-			"with the signatures of two":       {body, "v1,AAAA " + signature, "verified"},
-			"with another body":                {body + " ", signature, "not verified"},
-			"with a signature of nobody":       {body, "v1,AAAA", "not verified"},
-			"with a signature of another kind": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
+			"the signed body":                {body, signature, "verified"},
+			"two signatures":                 {body, "v1,AAAA " + signature, "verified"},
+			"another body":                   {body + " ", signature, "not verified"},
+			"an invalid signature":           {body, "v1,AAAA", "not verified"},
+			"a signature of another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
 		} {
 			t.Run(filepath.Base(program[0])+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -113,17 +113,17 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+stamp, "BODY="+tt.body,
 					"SIGNATURE="+tt.signature, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(key))
-				out, _ := cmd.CombinedOutput() // the printed text includes the status
+				out, _ := cmd.CombinedOutput() // the output contains the status
 				if got := strings.TrimSpace(string(out)); got != tt.want {
-					t.Errorf("%q, want %q", got, tt.want)
+					t.Errorf("the program printed %q, want %q", got, tt.want)
 				}
 			})
 		}
 	}
 }
 
-// TestAWebhookIsReceivedAsTheDocumentSays follows docs/webhooks.md like a reader who has
-// just run `make run`, except for the port.
+// TestAWebhookIsReceivedAsTheDocumentSays follows docs/webhooks.md as a reader does after `make
+// run`. Only the port differs.
 func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/webhooks.md")
@@ -145,8 +145,8 @@ func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	script = strings.ReplaceAll(script, "3000", port)
 	for old, with := range map[string]string{
 		"receiver.py &": "receiver.py > received &",
-		"until curl":    "until command curl", // a receiver that only accepts POST answers 501, which is enough here
-		// A reader presses Ctrl-C here. In the test the command keeps running and gets one more
+		"until curl":    "until command curl", // a receiver that accepts only POST responds with 501, which is enough here
+		// A reader presses Ctrl-C here. In the test, the command continues to run and gets one more
 		// event.
 		`--secret "$SECRET"`: `--secret "$SECRET" > forwarded 2> listening &
 listener=$!
@@ -154,14 +154,14 @@ wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "not 
 wait_for grep -q '^verified .*webhook.test' received
 wait_for grep -q '^verified .*link.created' received
 wait_for grep -q Waiting listening
-# What happens before its first request is not its own, so change something until it has seen it.
+# The listener gets only events after its first request, so make changes until it gets one.
 change() { linkreel links create https://go.dev/ > created; sleep 0.2; grep -q '204 No Content' forwarded; }
 wait_for change
 kill $listener %1
 cat received forwarded`,
 	} {
 		if strings.Count(script, old) != 1 {
-			t.Fatalf("docs/webhooks.md has %d times %s", strings.Count(script, old), old)
+			t.Fatalf("docs/webhooks.md has %d occurrences of this line, want 1: %s", strings.Count(script, old), old)
 		}
 		script = strings.Replace(script, old, with, 1)
 	}
@@ -181,6 +181,6 @@ cat received forwarded`,
 	out, err := cmd.CombinedOutput()
 	if text := string(out); err != nil || !strings.Contains(text, `verified {"type":"webhook.test"`) || !strings.Contains(text, `verified {"type":"link.created"`) || strings.Contains(text, "NOT VERIFIED") ||
 		!strings.Contains(text, "→ 204 No Content") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("the script returned %v, want both events verified and forwarded with 204: %s", err, out)
 	}
 }

@@ -12,22 +12,24 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// wrong is a request that somebody sends by mistake, and what its answer must say.
+// wrong is an invalid request that a caller could send, and the expected response.
 type wrong struct {
-	// request is a method and a path. The path begins with short: or admin: at another address than
-	// the base address. {link} and the like stand for what newWrongWorld has made.
+	// request is a method and a path. The prefix short: or admin: selects another address than the
+	// base address. Placeholders such as {link} stand for the records of newWrongWorld.
 	request string
 	body    string
-	// header has one header a line. "As: free" names the caller; the default is an owner's key. A body
-	// is sent as application/json unless a line says otherwise.
+	// header has one header per line. "As: free" selects the caller. The default is an owner's key.
+	// The default Content-Type of a body is application/json.
 	header string
 	status int
 	code   apierr.Code
-	// words are parts of the answer, in their order, separated by " … ". They tell the caller what to do.
+	// words has the expected parts of the response in their order, separated by " … ". They tell
+	// the caller what to do.
 	words string
 }
 
-// Whatever a caller gets wrong, the answer says what is wrong, what to do, and where to read more.
+// For every invalid request, the response must say what is wrong, what to do, and where to find
+// more.
 func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 	t.Parallel()
 	w := newWrongWorld(t)
@@ -44,7 +46,7 @@ func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 				}
 			}
 			if err := json.Unmarshal([]byte(body), &answer); err != nil {
-				t.Errorf("%s: %s %s: %d %.200s", group.name, row.request, row.body, status, body)
+				t.Errorf("%s: %s %s returned %d without an error in JSON: %.200s", group.name, row.request, row.body, status, body)
 				continue
 			}
 			fault := answer.Error
@@ -56,23 +58,23 @@ func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 				t.Errorf("%s: %s %.100s\n got %d %s %s\nwant %d %s %s", group.name, row.request, row.body, status, fault.Code, text, row.status, row.code, row.words)
 			}
 			if fault.DocURL != row.code.DocURL() {
-				t.Errorf("%s: %s leads to %s", group.name, row.request, fault.DocURL)
+				t.Errorf("%s: the docUrl of %s is %s, which is not the page of its code", group.name, row.request, fault.DocURL)
 			}
 			for _, d := range append(fault.Details, apierr.Detail{Message: fault.Message}) {
 				if !sentence.MatchString(d.Message) {
-					t.Errorf("%s: %s %.100s: %q is no sentence", group.name, row.request, row.body, d.Message)
+					t.Errorf("%s: %s %.100s: the message %q is not a sentence", group.name, row.request, row.body, d.Message)
 				}
 			}
 		}
 	}
 	if n < 300 {
-		t.Errorf("only %d requests", n)
+		t.Errorf("the table has only %d requests, want at least 300", n)
 	}
 }
 
 var sentence = regexp.MustCompile("^[A-Z`\"].*[.?]$")
 
-// says reports whether text has all parts of words, in their order.
+// says reports whether text contains all parts of words, in their order.
 func says(text, words string) bool {
 	for part := range strings.SplitSeq(words, " … ") {
 		_, after, ok := strings.Cut(text, part)
@@ -83,7 +85,7 @@ func says(text, words string) bool {
 	return true
 }
 
-// wrongWorld has the callers and the records of wrong requests.
+// wrongWorld has the callers and the records for invalid requests.
 type wrongWorld struct {
 	c       *http.Client // checks each exchange against the contract
 	callers map[string]string
@@ -97,7 +99,7 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 		t.Helper()
 		got := its.send(t, http.MethodPost, running.BaseURL+path, body)
 		if got.status != http.StatusCreated {
-			t.Fatalf("POST %s: %d %s", path, got.status, got.text)
+			t.Fatalf("POST %s returned %d, want 201: %s", path, got.status, got.text)
 		}
 		return got.body
 	}
@@ -132,7 +134,7 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 	)
 	status, body := w.send(t, wrong{request: "POST /api/v1/links", body: `{"url":"https://example.com"}`, header: "Idempotency-Key: used"})
 	if status != http.StatusCreated {
-		t.Fatalf("a link with an Idempotency-Key: %d %s", status, body)
+		t.Fatalf("creating a link with an Idempotency-Key returned %d, want 201: %s", status, body)
 	}
 	return w
 }
@@ -167,12 +169,12 @@ func (w *wrongWorld) send(t *testing.T, row wrong) (status int, body string) {
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	c := w.c
-	if strings.HasPrefix(path, "short:") { // the contract does not describe it
+	if strings.HasPrefix(path, "short:") { // the contract does not describe short addresses
 		c = http.DefaultClient
 	}
 	res, err := c.Do(req)
 	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
+		t.Fatalf("%s %s failed: %v", method, path, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)

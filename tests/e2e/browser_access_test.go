@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-rod/rod"
-	"github.com/go-rod/rod/lib/input"
 	"github.com/go-rod/rod/lib/proto"
 )
 
@@ -68,10 +67,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	first := visitor(t, look{})
 	requests := first.asks() // start before the page loads, because it may request its playlists at once
 	first.open(made.str("shareUrl"))
-	loaded := first.Timeout(patience).WaitNavigation("load")
-	check(t, first.find("#password").Input("grün 7"))
-	check(t, first.Keyboard.Type(input.Enter))
-	loaded()
+	first.unlock("grün 7")
 	first.play()
 
 	c.want(200, "PUT", access, map[string]any{"privacy": "public"})
@@ -83,23 +79,23 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	c.want(200, "PUT", access, map[string]any{"privacy": "password", "password": "grün 7"})
 	closed := time.Now()
 	if page := visit(t, made.str("shareUrl")); strings.Contains(string(page.raw), "Members only") {
-		t.Error("the page is open after it was closed")
+		t.Error("the page shows the title without the password after the video was closed")
 	}
-	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who came while it was open": second} {
-		v.until("the end of watching of "+name, `() => !document.querySelector("[data-ended]").hidden`)
+	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was open": second} {
+		v.until("the end of playback for "+name, `() => !document.querySelector("[data-ended]").hidden`)
 		if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "locked") {
-			t.Errorf("%s sees %q", name, text)
+			t.Errorf("%s sees %q, want a text with \"locked\"", name, text)
 		}
 	}
 	for _, a := range []*asked{requests, more} {
 		if got := a.after(closed); len(got) > 0 {
-			t.Errorf("requests that still succeeded under the old rule: %v", got)
+			t.Errorf("requests %v succeeded after the video was closed, want none", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
 			t.Error("no request was recorded")
 		}
 	}
-	first.clean("status of 403")
+	first.clean("status of 403", "status of 429")
 	second.clean("status of 403")
 }
 
@@ -124,8 +120,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// Another port is another origin on the same host, and the browser shows the frames of
-	// one host in one process.
+	// A site on another port has another origin but the same host, and the browser shows the frames
+	// of one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -158,12 +154,12 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 		return strings.Contains(strings.Join(v.wrong, "\n"), "frame-ancestors")
 	})
 	if there, _, err := v.framed().Has("video"); err != nil || there {
-		t.Errorf("the frame on another site shows a video: %v, %v", there, err)
+		t.Errorf("a site that is not listed: the frame has a video = %v, %v; want false", there, err)
 	}
 	c.want(200, "PUT", "/api/v1/videos/"+id+"/access", map[string]any{"privacy": "public"})
 	v = visitor(t, look{})
 	v.open(foreign)
 	if _, err := v.framed().Timeout(patience).Element("video"); err != nil {
-		t.Errorf("when no site is listed: %v", err)
+		t.Errorf("with an empty list of sites, the frame shows no video: %v", err)
 	}
 }

@@ -36,7 +36,7 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	  const { Linkreel } = await import("/client/index.js");
 	  const api = new Linkreel({ baseUrl: "https://unused.example", key: "none" });
 	  const clip = await (await fetch("/clip.mp4")).blob();
-	  // Free space at the end makes it a file of several parts.
+	  // A free box at the end makes the file large enough for several parts.
 	  const rest = 1_500_000, head = new DataView(new ArrayBuffer(8));
 	  head.setUint32(0, rest);
 	  [..."free"].forEach((c, i) => head.setUint8(4 + i, c.charCodeAt(0)));
@@ -53,12 +53,12 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	last := int64(-1)
 	for _, s := range got.Steps {
 		if s[0] < last || s[1] != got.Size {
-			t.Errorf("progress %v after %d", s, last)
+			t.Errorf("progress %v follows %d bytes, want more bytes and a total of %d", s, last, got.Size)
 		}
 		last = s[0]
 	}
 	if len(got.Steps) < 6 || last != got.Size {
-		t.Errorf("progress in %d steps up to %d of %d", len(got.Steps), last, got.Size)
+		t.Errorf("the upload reported %d steps up to byte %d, want at least 6 up to byte %d", len(got.Steps), last, got.Size)
 	}
 	v.clean()
 	eventually(t, 4*time.Minute, "video is ready", func() bool {
@@ -66,7 +66,7 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	})
 }
 
-// The client's example runs in a page, behind a network that fails in every way.
+// The client's example runs in a page over a network with every kind of injected failure.
 func TestTypeScriptTourInABrowser(t *testing.T) {
 	t.Parallel()
 	tenant := newTenant(t, stackFile{BaseURL: stack.BaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Tour in a browser")
@@ -100,10 +100,10 @@ func TestTypeScriptTourInABrowser(t *testing.T) {
 	}
 	check(t, json.Unmarshal([]byte(answer), &got))
 	if len(got.Made) != 991 || len(got.Events) != 991 || got.Refused != 10 || got.Progress == 0 {
-		t.Errorf("%d records made, %d in the feed, %d refused, %d bytes sent; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
+		t.Errorf("%d records made, %d in the feed, %d refused, %d bytes sent; want 991, 991, 10 and more than 0; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
 	}
 	usage := tenant.want(200, "GET", "/api/v1/account", nil).json["usage"].(map[string]any)
 	if usage["links"] != 990.0 || usage["videos"] != 1.0 {
-		t.Errorf("the account's usage is %v", usage)
+		t.Errorf("the account's usage is %v, want 990 links and 1 video", usage)
 	}
 }

@@ -17,19 +17,19 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 	for name, path := range map[string]string{"link": "/app/links/" + l.str("id"), "video": "/app/videos/" + made.str("videoId")} {
 		v.open(stack.BaseURL + path)
 		page.MustElement("#title").MustSelectAllText().MustInput("From the second tab")
-		// Meanwhile the first tab saves.
+		// The first tab saves while the second one has unsaved text.
 		api := strings.Replace(path, "/app/", "/api/v1/", 1)
 		c.want(200, "PATCH", api, map[string]any{"title": "From the first tab"})
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Somebody changed this")
 		if mine, theirs := page.MustElement("#title").MustProperty("value").Str(), page.MustElement(".theirs q").MustText(); mine != "From the second tab" || theirs != "From the first tab" {
-			t.Errorf("%s: the field has %q, and the text below it is %q", name, mine, theirs)
+			t.Errorf("%s: the field has %q and the text below it %q, want the texts of the second and of the first tab", name, mine, theirs)
 		}
 		v.shot("conflict-" + name)
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Saved")
 		if title := c.want(200, "GET", api, nil).str("title"); title != "From the second tab" {
-			t.Errorf("%s: the stored title is %q", name, title)
+			t.Errorf("%s: the stored title is %q, want %q", name, title, "From the second tab")
 		}
 	}
 	v.clean("412")
@@ -47,7 +47,7 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	form := `form[action="/app/members/` + member + `/role"]`
 	v.open(stack.BaseURL + "/app/members")
 	page.MustElement(form)
-	// Meanwhile another owner changes the role.
+	// Another owner changes the role while the page is open.
 	other := newPlainBrowser(t)
 	second := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Ada", "role": "owner"}).str("url")
 	u, err := url.Parse(second)
@@ -55,19 +55,19 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	other.post("/app/sign-in", url.Values{"csrf": {other.get(second).csrf()}, "link": {u.Query().Get("link")}})
 	list := other.get("/app/members")
 	if saved := other.post("/app/members/"+member+"/role", url.Values{"csrf": {list.csrf()}, "role": {"admin"}}); saved.status != 200 {
-		t.Fatalf("the other owner's change: %d", saved.status)
+		t.Fatalf("the other owner's change returned %d, want 200", saved.status)
 	}
 	page.MustElement(form + " select").MustSelect("Viewer")
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Somebody changed this")
 	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
-		t.Errorf("the field has %q, and the text beside it is %q", mine, theirs)
+		t.Errorf("the field has the texts %q and the text beside it is %q, want the role viewer and the text Admin", mine, theirs)
 	}
 	v.shot("conflict-member")
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Saved")
 	if role := page.MustElement(form + " select").MustProperty("value").Str(); role != "viewer" {
-		t.Errorf("the stored role is %s", role)
+		t.Errorf("the stored role is %s, want viewer", role)
 	}
 	v.clean("412")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// From a sign-in link to a copied short link in a real browser, then a passkey on a
-// virtual authenticator: added, signed out, and signed in with. No page logs to the
+// A person opens a sign-in link and copies a short link in a real browser. The person then adds a
+// passkey on a virtual authenticator, signs out, and signs in with the passkey. No page logs to the
 // browser's console or violates its Content-Security-Policy.
 func TestConsoleInABrowser(t *testing.T) {
 	link, err := stack.SignInLink(t.Context())
@@ -34,7 +34,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	page.MustElementR("button", "Shorten").MustClick()
 	v.shows("h2", "Your short link is ready")
 	if short := page.MustElement(".short a").MustText(); !strings.HasPrefix(short, stack.ShortBaseURL+"/") {
-		t.Errorf("short address %s", short)
+		t.Errorf("the short address is %s, want one under %s", short, stack.ShortBaseURL)
 	}
 	check(t, proto.BrowserGrantPermissions{Permissions: []proto.BrowserPermissionType{proto.BrowserPermissionTypeClipboardSanitizedWrite}}.Call(v.Browser()))
 	page.MustElement(".short button").MustClick()
@@ -68,9 +68,9 @@ func (v *viewer) authenticator() {
 // shortAddress matches the address that a page shows for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
-// Cleo is invited, and her session ends before she has a passkey. An admin makes a link
-// on the Members page, Home asks her for a passkey, and from then on she signs in by
-// herself. With LINKREEL_PICTURES, pictures of the pages are saved in that folder.
+// Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a link
+// on the Members page. Home then asks her for a passkey, with which she signs in without an admin.
+// With LINKREEL_PICTURES, the test saves pictures of the pages in that folder.
 func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
@@ -79,7 +79,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 		t.Helper()
 		m := shortAddress.FindStringSubmatch(p.html)
 		if m == nil {
-			t.Fatalf("no link on the page: %d %.2000s", p.status, p.html)
+			t.Fatalf("the page has no sign-in link: %d %.2000s", p.status, p.html)
 		}
 		return html.UnescapeString(m[1])
 	}
@@ -98,13 +98,13 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	page.MustElementR("button", "Accept the invitation").MustClick()
 	v.shows("h2", "Make sure that you can sign in again")
 
-	// Her session ends before she adds one.
+	// Her session ends before she adds a passkey.
 	page.MustElementR("button", "Sign out").MustClick()
 	v.shows(".note", "You are signed out")
 	members := admin.get("/app/members")
 	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
 	if len(made) != 1 || !strings.Contains(members.html, "Can sign in only with a link") {
-		t.Fatalf("the forms for making links are %v: %s", made, members.html)
+		t.Fatalf("the forms that make links are %v, want one and the note that a member needs it: %s", made, members.html)
 	}
 	link := linkFrom(admin.send(made[0][1], nil))
 	v.open(link)
@@ -114,13 +114,13 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	page.MustElementR("button", "Add a passkey").MustClick()
 	v.shows(".note", "Passkey added")
 	if has, _, err := page.HasR("h2", "Make sure that you can sign in again"); err != nil || has {
-		t.Errorf("Home asks for a passkey again (%v)", err)
+		t.Errorf("Home asks for a passkey again, although the member has one (%v)", err)
 	}
 	if p := admin.get("/app/members"); strings.Contains(p.html, "/sign-in-link\"") {
-		t.Error("the page offers a link for somebody who does not need one")
+		t.Error("the page offers a sign-in link for a member who has a passkey")
 	}
 	if p := admin.send(made[0][1], nil); p.status != 409 || !strings.Contains(p.html, "own way to sign in") {
-		t.Errorf("a link for somebody who does not need one: %d", p.status)
+		t.Errorf("a sign-in link for a member who has a passkey: status %d, want 409", p.status)
 	}
 
 	page.MustElementR("button", "Sign out").MustClick()
@@ -129,7 +129,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	picture("come-back-told")
 	v.clean()
 
-	// Now the same from the admin's side.
+	// The admin sees the same pages.
 	a := visitor(t, look{})
 	a.open(operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url"))
 	page = a.Timeout(patience)

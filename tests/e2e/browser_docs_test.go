@@ -8,7 +8,7 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The documentation fits into narrow windows, and its layout does not shift.
+// The documentation fits into narrow windows, and its layout does not shift while it loads.
 func TestReferencePagesStayInPlace(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
@@ -23,7 +23,7 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 				})`).Num()
 				wide := v.Timeout(patience).MustEval(`() => document.documentElement.scrollWidth - document.documentElement.clientWidth`).Int()
 				if shift > 0.01 || wide > 0 {
-					t.Errorf("%s shifts by %v and is %d pixels wider than the window", path, shift, wide)
+					t.Errorf("%s shifts by %v and is %d pixels wider than the window, want at most 0.01 and 0", path, shift, wide)
 				}
 				v.shot("reference-" + strings.NewReplacer(" ", "-", "/", "-").Replace(name+path))
 				v.clean()
@@ -32,9 +32,9 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 	}
 }
 
-// A reader of /docs/try calls this deployment, first with the form that the address names
-// and then with a form that the reader opens. The page does not violate its own policy,
-// calls no other host, and stays accessible with open forms and visible responses.
+// A reader of /docs/try calls this deployment, first with the form that the address names and then
+// with a form that the reader opens. The page does not violate its own policy and calls no other
+// host. With open forms and visible responses, it is still accessible.
 func TestDocsPageMakesACall(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
@@ -54,16 +54,16 @@ func TestDocsPageMakesACall(t *testing.T) {
 			send("#getAccount", "401")
 			check(t, v.find("#key").Input(stack.Keys["business"]))
 			if answer := send("#getAccount", "200"); !strings.Contains(answer, `"plan": "business"`) || strings.Contains(answer, stack.Keys["business"]) {
-				t.Errorf("the account is %s", answer)
+				t.Errorf("the page shows the account %s, want the business plan and no key", answer)
 			}
 			check(t, v.find("#createLink summary").Click(proto.InputMouseButtonLeft, 1))
 			link := send("#createLink", "201")
 			if at := v.MustInfo().URL; !strings.HasSuffix(at, "#createLink") {
-				t.Errorf("after opening a form, the address is %s", at)
+				t.Errorf("after opening a form, the address is %s, want it to end with #createLink", at)
 			}
 			id := regexp.MustCompile(`"id": "(lnk_\w+)"`).FindStringSubmatch(link)
 			if id == nil {
-				t.Fatalf("the link is %s", link)
+				t.Fatalf("the page shows %s, want a link with an id", link)
 			}
 			check(t, v.find("#getLinkQr summary").Click(proto.InputMouseButtonLeft, 1))
 			check(t, v.find("#getLinkQr-id").Input(id[1]))
@@ -72,7 +72,7 @@ func TestDocsPageMakesACall(t *testing.T) {
 			v.accessible("with three responses")
 			hosts := v.Timeout(patience).MustEval(`() => performance.getEntriesByType("resource").map(e => new URL(e.name, location).origin).filter(o => o !== location.origin && o !== "null").join(" ")`).Str()
 			if hosts != "" {
-				t.Errorf("the page called other hosts: %s", hosts)
+				t.Errorf("the page called the hosts %s, want only its own", hosts)
 			}
 			wide := v.Timeout(patience).MustEval(`() => document.documentElement.scrollWidth - document.documentElement.clientWidth`).Int()
 			if wide > 0 {

@@ -11,8 +11,9 @@ import (
 	"github.com/go-rod/rod/lib/input"
 )
 
-// Rows of an imported table fail. A person corrects these rows with the keyboard and sends only
-// them, or saves them as a CSV file, corrects the file and uploads it. No link is created twice.
+// Some rows of an imported table fail. A person corrects them with the keyboard and sends only
+// these rows, or saves them as a CSV file, corrects the file and uploads it. No link is created
+// twice.
 func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 	t.Parallel()
 	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
@@ -49,14 +50,14 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 		check(t, v.Page.Keyboard.Press(input.Enter))
 		saved := wait()
 		if saved == nil || saved.SuggestedFilename != "failed-links.csv" {
-			t.Fatalf("the browser saved %+v", saved)
+			t.Fatalf("the browser saved %+v, want failed-links.csv", saved)
 		}
 
 		page.MustElement("#rows-0-slug").MustSelectAllText().MustInput(name + "-one").MustType(input.Enter)
 		v.shows(`[role="status"]`, "1 of 3")
 		v.shows("#rows-1-maxClicks-error", "whole number")
 		if left := page.MustElements("fieldset.rule"); len(left) != 2 {
-			t.Errorf("the form has %d rows", len(left))
+			t.Errorf("the form has %d rows, want 2", len(left))
 		}
 		page.MustElement(`[name="rows.0.leave"]`).MustFocus()
 		check(t, v.Page.Keyboard.Type(input.Space)) // a checkbox changes when the key is released
@@ -77,19 +78,19 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 		for _, link := range made.Data {
 			slugs = append(slugs, strings.TrimPrefix(link.Slug, name))
 			if link.Slug == name+"-one" && (link.Title != "=1+1" || strings.Join(link.Tags, ",") != "a,b,c" || link.MaxClicks != 7) {
-				t.Errorf("the corrected row is %+v", link)
+				t.Errorf("the link of the corrected row is %+v, want the title =1+1, the tags a, b, c and 7 clicks", link)
 			}
 		}
 		if got := strings.Join(slugs, " "); got != "-three -one -made " {
-			t.Errorf("the account has the links %q", got)
+			t.Errorf("the account has the links %q, want -three -one -made", got)
 		}
 
-		// The file has the three rows that failed at first. Only the second of them has not been
-		// created since.
+		// The file has the three rows that failed at first. The form has since created all of them
+		// except the second.
 		table, err := os.ReadFile(filepath.Join(dir, saved.GUID))
 		check(t, err)
 		if !strings.Contains(string(table), "'=1+1") || strings.Contains(string(table), name+"-made") {
-			t.Errorf("the saved file is\n%s", table)
+			t.Errorf("the saved file must have an escaped =1+1 and no row of a created link:\n%s", table)
 		}
 		file := filepath.Join(dir, "corrected.csv")
 		check(t, os.WriteFile(file, []byte(strings.Replace(string(table), "ftp://", "https://", 1)), 0o600))

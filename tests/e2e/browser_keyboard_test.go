@@ -65,7 +65,7 @@ func (k keys) shows(text string) {
 	k.viewer.shows("main", text)
 }
 
-// The test does the ten main tasks of the console with only the keyboard: sign in, shorten,
+// The test performs the ten main tasks of the console with only the keyboard: sign in, shorten,
 // copy, find, edit, archive and undo, upload, watch, invite, sign out.
 func TestConsoleByKeyboardAlone(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 
 	k.press(input.Tab)
 	if f := k.focused(); !strings.HasPrefix(f, "a Skip") {
-		t.Errorf("the first element that Tab reaches is %q", f)
+		t.Errorf("the first element that Tab reaches is %q, want the skip link", f)
 	}
 	k.press(input.Enter) // skip the navigation
 	k.to("^input Destination")
@@ -98,7 +98,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	k.arrive("Links")
 	k.press(input.Slash)
 	if f := k.focused(); !strings.HasPrefix(f, "input Search") {
-		t.Errorf("the key / moves the focus to %q", f)
+		t.Errorf("the key / moves the focus to %q, want the search field", f)
 	}
 	k.write("effective")
 	k.press(input.Enter)
@@ -125,7 +125,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.until("the link in the list", `() => !!document.querySelector("ul.list")?.textContent.includes("How to write Go")`)
 
 	k.arrive("Links")
-	// The file picker belongs to the browser. A key opens it, but the test chooses the file.
+	// The browser draws the file picker. A key opens it, but the test chooses the file.
 	k.press(input.KeyG, input.KeyU)
 	k.arrive("Upload")
 	v.until("a file field", `() => !document.querySelector("input[type=file]").disabled`)
@@ -159,9 +159,9 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }
 
-// The test checks what a screen reader gets from three pages: landmarks, one heading of
-// level one, no skipped level, and a name for every control. Controls with different
-// purposes must not share a name.
+// The test checks what a screen reader gets from three pages: landmarks, one heading of level one,
+// no skipped level, and a name for every control. Controls with different purposes must have
+// different names.
 func TestConsoleForAScreenReader(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})
@@ -186,7 +186,7 @@ func TestConsoleForAScreenReader(t *testing.T) {
 			case "banner", "navigation", "main", "contentinfo", "search":
 				landmarks[role]++
 				if role == "navigation" && name == "" {
-					t.Errorf("%s: a navigation without a name", path)
+					t.Errorf("%s: a navigation landmark has no name", path)
 				}
 			case "heading":
 				for _, p := range n.Properties {
@@ -195,11 +195,11 @@ func TestConsoleForAScreenReader(t *testing.T) {
 					}
 				}
 				if name == "" {
-					t.Errorf("%s: a heading without a text", path)
+					t.Errorf("%s: a heading has no text", path)
 				}
 			case "button", "link", "textbox", "searchbox", "checkbox", "combobox", "radio", "image", "img", "Video", "DateTime", "table":
 				if name == "" {
-					t.Errorf("%s: a %s without a name", path, role)
+					t.Errorf("%s: a %s has no name", path, role)
 				}
 				if role == "button" {
 					names[name]++
@@ -207,20 +207,20 @@ func TestConsoleForAScreenReader(t *testing.T) {
 			}
 		}
 		for name, n := range names {
-			// Every date field has a button of Chromium's own, always with this name.
+			// Every date field has a button that Chromium adds, always with this name.
 			if n > 1 && !strings.HasPrefix(name, "Show local date and time picker") {
-				t.Errorf("%s: %d buttons are called %q", path, n, name)
+				t.Errorf("%s: %d buttons are called %q, want one", path, n, name)
 			}
 		}
 		if landmarks["banner"] != 1 || landmarks["main"] != 1 || landmarks["navigation"] < 1 || landmarks["contentinfo"] != 1 {
-			t.Errorf("%s: landmarks %v", path, landmarks)
+			t.Errorf("%s: the landmarks are %v, want one banner, one main, one contentinfo and a navigation", path, landmarks)
 		}
 		if len(levels) == 0 || levels[0] != 1 || slices.Max(levels) > 3 {
-			t.Errorf("%s: levels of headings %v", path, levels)
+			t.Errorf("%s: the levels of the headings are %v, want them to start with 1 and end at 3", path, levels)
 		}
 		for i, level := range levels {
 			if i > 0 && (level == 1 || level > levels[i-1]+1) {
-				t.Errorf("%s: heading %d has level %d after %d", path, i, level, levels[i-1])
+				t.Errorf("%s: heading %d has level %d after level %d", path, i, level, levels[i-1])
 			}
 		}
 		t.Logf("%s: %d nodes, landmarks %v, headings %v", path, len(tree.Nodes), landmarks, levels)

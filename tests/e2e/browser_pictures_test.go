@@ -18,9 +18,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The pictures of the README and the documentation show a realistic account. Each picture
-// must show its page and not be blank. `LINKREEL_PICTURES=../../docs/images go test
-// ./tests/e2e -run TestPictures` takes them again.
+// The pictures of the README and the documentation show a realistic account. Each picture must show
+// its page and must not be blank. `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run
+// TestPictures` recreates them.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("LINKREEL_PICTURES")
@@ -51,7 +51,7 @@ func TestPictures(t *testing.T) {
 	eventually(t, patience, "ready", func() bool { return c.want(200, "GET", "/api/v1/videos/"+video, nil).str("status") == "ready" })
 	owner := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Ines Castro", "role": "owner"}).str("memberId")
 	op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Tomas Berg", "role": "member"})
-	eventually(t, patience, "clicks show", func() bool {
+	eventually(t, patience, "the clicks are counted", func() bool {
 		n, _ := c.want(200, "GET", "/api/v1/links/"+link, nil).json["clicks"].(float64)
 		return n > 2
 	})
@@ -90,7 +90,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// picture shows the page at path, which must have this heading and contain this text.
+// picture shows the page at path. The page must have this heading and contain this text.
 type picture struct{ name, path, heading, text string }
 
 func (p picture) take(v *viewer, dir string, l look) {
@@ -121,7 +121,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	check(t, err)
 	size := img.Bounds()
 	if size.Dx() != l.width || size.Dy() != l.height {
-		t.Errorf("%s has the size %v", p.name, size)
+		t.Errorf("%s has the size %v, want the window's", p.name, size)
 	}
 	// Most of a page is background. A blank page has nothing else.
 	colours, light := map[color.Color]int{}, 0
@@ -136,7 +136,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	}
 	pixels := size.Dx() * size.Dy() / 4
 	if len(colours) < 50 || (2*light > pixels) == l.dark {
-		t.Errorf("%s has %d colours, %d %% of it light, in a scheme that is dark: %v", p.name, len(colours), 100*light/pixels, l.dark)
+		t.Errorf("%s has %d colours (want at least 50) and %d %% light pixels, in a scheme that is dark: %v", p.name, len(colours), 100*light/pixels, l.dark)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestFirstByteOfALongList(t *testing.T) {
 			wait, _ := strconv.Atoi(a.header.Get("Retry-After"))
 			time.Sleep(time.Duration(max(1, wait)) * time.Second)
 		default:
-			t.Fatalf("bulk: %d %s", a.status, a.raw)
+			t.Fatalf("the bulk request returned %d: %s", a.status, a.raw)
 		}
 	}
 	who := enter(t, newPlainBrowser(t), account, "Reader", "owner")
@@ -169,17 +169,17 @@ func TestFirstByteOfALongList(t *testing.T) {
 		began := time.Now()
 		resp, err := who.http.Get(stack.BaseURL + "/app/links")
 		check(t, err)
-		took = append(took, time.Since(began)) // the headers have arrived
+		took = append(took, time.Since(began)) // the response headers have arrived
 		html, err := io.ReadAll(resp.Body)
 		check(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusOK || strings.Count(string(html), `class="title"`) < 20 || !strings.Contains(string(html), `rel="next"`) {
-			t.Fatalf("%d %s", resp.StatusCode, html)
+			t.Fatalf("/app/links returned %d, want 200 with at least 20 titles and a next page: %s", resp.StatusCode, html)
 		}
 	}
 	slices.Sort(took)
 	t.Logf("first byte of /app/links with %d links: median %v, p95 %v", many, took[50], took[96])
-	if full(t) && took[50] > 50*time.Millisecond { // the time says nothing on a busy machine
-		t.Errorf("median %v, want 50 ms", took[50])
+	if full(t) && took[50] > 50*time.Millisecond { // on a busy machine, the time has no meaning
+		t.Errorf("the median is %v, want at most 50 ms", took[50])
 	}
 }

@@ -33,8 +33,8 @@ var htmlValidate string
 // nasty is a text that somebody could type into any field.
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
-// furnished fills the stack's account so that every page has content, most of it hostile.
-// It returns the address of each kind of page.
+// furnished fills the stack's account so that every page has content. Most of the content is
+// hostile. It returns the address of each kind of page.
 var furnished = sync.OnceValue(func() map[string]string {
 	t := seedT{}
 	c := as(t, plan)
@@ -84,15 +84,15 @@ func (seedT) TempDir() string {
 
 func consolePages(at map[string]string) []string {
 	return []string{
-		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // the pages of every run
+		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // these pages are tested in every run
 		"/app/upload", "/app/links/import", "/app/domains", "/app/webhooks", at["webhook"], "/app/activity", "/app/keys", "/app/settings", "/app/device", "/app/links?q=nothing-like-it", "/app/nowhere",
 		at["link"] + "?try=1&try-device=phone&try-language=de&try-country=ZZZ", at["link"] + "?try=1&try-device=phone&try-language=de",
 	}
 }
 
-// The test loads every page in both schemes, on a phone and on a desktop. Axe must find
-// nothing, nothing may be wider than the screen, the layout must not shift, scripts may
-// have at most 60 kB, nothing may violate the policy, and no injected script may run.
+// The test loads every page in both schemes, on a phone and on a desktop. Axe must find no problem,
+// no element may be wider than the screen, and the layout must not shift. Scripts may have at most
+// 60 kB, no page may violate the policy, and no injected script may run.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
@@ -111,8 +111,8 @@ func TestConsolePagesAreGood(t *testing.T) {
 	}
 }
 
-// The test does the same for the public pages. With LINKREEL_FULL, every page has four
-// looks. By default the long documents have one each.
+// The test applies the same checks to the public pages. With LINKREEL_FULL, it tests every page in
+// four looks. By default it tests each of the long documents in one look.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
@@ -134,8 +134,8 @@ func TestPublicPagesAreGood(t *testing.T) {
 	}
 }
 
-// html-validate must find nothing in any page as the server sends it, even in pages with
-// form errors.
+// html-validate must find no error in any page as the server sends it, not even in pages with form
+// errors.
 func TestPagesAreValidHTML(t *testing.T) {
 	at := furnished()
 	v := visitor(t, look{})
@@ -147,14 +147,14 @@ func TestPagesAreValidHTML(t *testing.T) {
 	valid := func(name string, p page) {
 		t.Helper()
 		if !strings.HasPrefix(p.html, "<!") {
-			t.Errorf("%s is not a page: %d %.100s", name, p.status, p.html)
+			t.Errorf("%s returned no HTML page: %d %.100s", name, p.status, p.html)
 		}
 		if found := eval[[]string](v, `(html) => find(html)`, p.html); len(found) > 0 {
 			t.Errorf("%s (%d):\n  %s", name, p.status, strings.Join(found, "\n  "))
 		}
 	}
 	if got := eval[[]string](v, `(html) => find(html)`, "<!DOCTYPE html><p><div></div></p>"); len(got) == 0 {
-		t.Fatal("html-validate finds no error in an invalid page")
+		t.Fatal("html-validate found no error in an invalid page")
 	}
 	b, home := signedIn(t)
 	for _, path := range consolePages(at) {
@@ -224,18 +224,18 @@ func (v *viewer) good(path string, l look) {
 		t.Errorf("%s is %d px wider than the screen", name, found.Wide)
 	}
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
-		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
+		t.Errorf("%s loads %d bytes of script, want at most 60,000", name, found.Scripts)
 	}
-	// If the machine stalls, a page arrives and is drawn in pieces, and may shift once. A
-	// page with a real layout shift shifts every time it loads.
+	// If the machine stalls, a page arrives and is drawn in pieces, and its layout may shift a
+	// single time. A page with a real layout shift shifts every time it loads.
 	if by, what := v.shift(); by > 0.005 {
-		t.Logf("%s shifts by %v:\n  %s", name, by, what)
+		t.Logf("%s shifts by %v, loading it again:\n  %s", name, by, what)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: true}.Call(v.Page))
 		v.open(address)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: false}.Call(v.Page))
 		v.Timeout(patience).MustWaitLoad()
 		if by, what = v.shift(); by > 0.005 {
-			t.Errorf("%s shifts by %v, again:\n  %s", name, by, what)
+			t.Errorf("%s shifts by %v after a reload, want at most 0.005:\n  %s", name, by, what)
 		}
 	}
 	v.mu.Lock()
@@ -245,7 +245,7 @@ func (v *viewer) good(path string, l look) {
 	}
 }
 
-// accessible fails the test if axe finds a problem in the page in its present state.
+// accessible fails the test if axe finds a problem in the current state of the page.
 func (v *viewer) accessible(name string) {
 	v.t.Helper()
 	_, err := v.Timeout(patience).Eval("() => {" + axe + "}")

@@ -29,7 +29,7 @@ func TestRulesInABrowser(t *testing.T) {
 	press("add")
 	v.shows("legend", "Rule 2")
 	if at := page.MustEval(`() => document.activeElement.id`).Str(); at != "rules-1-name" {
-		t.Errorf("after adding a rule, the focus is on %q", at)
+		t.Errorf("after adding a rule, the focus is on %q, want the new rule's name", at)
 	}
 	v.Page.MustInsertText("Phones")
 	page.MustElement(`[name="rules.1.when.device[]"][value=phone]`).MustClick()
@@ -49,16 +49,16 @@ func TestRulesInABrowser(t *testing.T) {
 	stored, err := json.Marshal(c.want(200, "GET", "/api/v1/links/"+id, nil).json["rules"])
 	check(t, err)
 	if want := `[{"name":"Phones","url":"https://m.example/","when":{"device":["phone"]}},{"name":"Germans","url":"https://de.example/","when":{"from":1600000012345,"language":["de"]}}]`; string(stored) != want {
-		t.Errorf("stored %s\nwant %s", stored, want)
+		t.Errorf("the stored rules are %s\nwant %s", stored, want)
 	}
 	page.MustElement("#try summary").MustClick()
 	page.MustElement("#try-device").MustSelect("Phones")
 	page.MustElementR("#try button", "^Try$").MustClick()
 	v.shows("#try .note", "Phones")
 	if to := page.MustElement("#try .note a").MustText(); to != "https://m.example/" {
-		t.Errorf("the trial visit leads to %s", to)
+		t.Errorf("the trial visit shows the destination %s, want the one of Phones", to)
 	}
-	v.accessible("a tried visit")
+	v.accessible("the result of a trial visit")
 	v.shot("rules")
 
 	v.open(stack.BaseURL + "/app")

@@ -20,8 +20,8 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// issuer is an identity provider that signs everybody in as subject. The tests of the
-// auth service cover refusals on both sides.
+// issuer is an identity provider that signs in everybody as subject. The auth service's own tests
+// cover the errors of both sides.
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
@@ -85,10 +85,10 @@ func (i *issuer) as(subject string) {
 	i.subject = subject
 }
 
-// The story starts from nothing. The program starts and prints a link. A person signs in
-// with it, shortens and copies a first address, uploads and shares a first file, and
-// records and shares a clip. A colleague then signs in through the company's identity
-// provider. The test logs the time of each step.
+// The story starts with an empty installation. The program prints a sign-in link. A person signs in
+// with it, shortens and copies an address, uploads and shares a file, and records and shares a
+// clip. A colleague then signs in through the company's identity provider. The test logs the time
+// of each step.
 func TestFromNothingToARecording(t *testing.T) {
 	t.Parallel()
 	provider := newIssuer(t)
@@ -101,7 +101,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	i.env = []string{"LINKREEL_OIDC_ISSUER=" + provider.URL, "LINKREEL_OIDC_CLIENT_ID=linkreel", "LINKREEL_OIDC_CLIENT_SECRET=hush", "LINKREEL_OIDC_NAME=Harbour ID"}
 	p, s := i.up()
 	link := ""
-	eventually(t, patience, "a printed link", func() bool {
+	eventually(t, patience, "the program prints a sign-in link", func() bool {
 		link = regexp.MustCompile(regexp.QuoteMeta(s.BaseURL) + `/app/sign-in\?link=\S+`).FindString(p.out.String())
 		return link != ""
 	})
@@ -124,7 +124,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	short := page.MustElement(".short a").MustText()
 	step("from the first page to a copied short address")
 	if got := visit(t, short); got.header.Get("Location") != "https://go.dev/doc/" {
-		t.Errorf("%s leads to %q", short, got.header.Get("Location"))
+		t.Errorf("%s redirects to %q, want https://go.dev/doc/", short, got.header.Get("Location"))
 	}
 
 	file := scenery(t, 5)
@@ -153,7 +153,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	press(v, "Make invitation")
 	invitation := page.MustElement(".short a").MustText()
 	if !strings.HasPrefix(invitation, s.BaseURL+"/app/sign-in?link=") {
-		t.Fatalf("invitation %s", invitation)
+		t.Fatalf("the invitation is %s, want an address of the sign-in page", invitation)
 	}
 	began = time.Now()
 	provider.as("ada")
@@ -162,7 +162,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	press(ada, "Continue with Harbour ID")
 	heading(ada, "You are not signed in") // the provider knows her, but she is not a member here
 	if n := len(ada.MustElements("nav.nav")); n != 0 {
-		t.Error("an unknown identity sees the navigation")
+		t.Errorf("a page for an unknown identity has %d navigation bars, want 0", n)
 	}
 	ada.open(invitation)
 	press(ada, "Accept with Harbour ID")

@@ -8,15 +8,15 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// A person uploads two files at once. A reload interrupts the first upload, which then
-// resumes by itself. The second file is not a video, and the person replaces it with one
-// at the same share address.
+// A person uploads two files at the same time. A reload interrupts the first upload, which then
+// resumes without the person. The second file is not a video, and the person replaces it with a
+// video at the same share address.
 func TestUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")
 	check(t, os.WriteFile(bad, []byte("not a video at all"), 0o600))
 	good := scenery(t, 3)
-	// Free space at the end makes the file large enough to be interrupted.
+	// A free box at the end makes the file large enough to be interrupted.
 	f, err := os.OpenFile(good, os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
 	rest := make([]byte, 30<<20)
@@ -45,13 +45,13 @@ func TestUploadsInABrowser(t *testing.T) {
 	page.MustEval(`() => { HTMLInputElement.prototype.click = function () {} }`) // a headless browser has no file picker
 	page.MustElementR("#uploads button", "Send another file").MustClick()
 	page.MustElement("input[type=file]").MustSetFiles(small)
-	eventually(t, patience, "both are ready", func() bool {
+	eventually(t, patience, "both videos are ready", func() bool {
 		n, err := v.Eval(`() => [...document.querySelectorAll("#uploads li")].filter((li) => li.textContent.includes("Ready to watch")).length`)
 		return err == nil && n.Value.Int() == 2
 	})
 	v.mu.Lock()
 	if v.dialogs != 1 {
-		t.Errorf("%d dialogs, want only the one in which the reload asks whether to leave", v.dialogs)
+		t.Errorf("%d dialogs opened, want only the reload's question whether to leave", v.dialogs)
 	}
 	v.dialogs = 0
 	v.mu.Unlock()

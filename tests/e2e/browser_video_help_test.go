@@ -13,25 +13,26 @@ import (
 
 	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/cdp"
+	"github.com/go-rod/rod/lib/input"
 	"github.com/go-rod/rod/lib/launcher"
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The stories below watch for longer than a page's first permission lasts, and act as several
-// clients behind one loopback address. The stack reads both settings from its environment, so they
-// are set before it starts.
+// Some stories below take longer than a page's first playback permission is valid, and they act as
+// several clients from one loopback address. The stack reads both settings from its environment
+// when it starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
-	// This is longer than the network outage in a story, and shorter than the story of the dead tab
-	// may take.
+	// This must be longer than the network outage in one test and shorter than the test of the
+	// crashed tab may take.
 	_ = os.Setenv("LINKREEL_RECORDING_IDLE", map[bool]string{true: "30s", false: "12s"}[os.Getenv("LINKREEL_FULL") != ""])
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
 
-// patience is how long a page may take on a machine that is busy with ffmpeg.
+// patience bounds the wait for a page on a machine that is busy with ffmpeg.
 const patience = 90 * time.Second
 
-// endChromium ends the browser, if one was started; TestMain calls it.
+// endChromium stops the browser if a test started it. TestMain calls it.
 var endChromium = func() {}
 
 var chromium = sync.OnceValues(func() (*rod.Browser, error) {
@@ -43,9 +44,9 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 		}
 	}
 	if bin == "" {
-		return nil, fmt.Errorf("Chromium is not installed; run `make tools`")
+		return nil, fmt.Errorf("Chromium is not installed. Run `make tools`")
 	}
-	// NoSandbox, because containers that run as root cannot use the sandbox.
+	// NoSandbox is required because containers that run as root cannot use the sandbox.
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").
 		// Use a fake camera, microphone and screen, which need no permission.
 		Set("use-fake-device-for-media-stream").Set("use-fake-ui-for-media-stream").Set("auto-select-desktop-capture-source", "Entire screen")
@@ -61,7 +62,7 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	return b, b.Connect()
 })
 
-// viewer is a browser window of a new person. It records every error in the window.
+// viewer is a browser window with a new profile. It records every error in the window.
 type viewer struct {
 	*rod.Page
 	t testing.TB
@@ -74,10 +75,10 @@ type viewer struct {
 type look struct {
 	width, height int
 	dark          bool
-	address       string // the client's address, as a proxy would report it; with it the viewer cannot play, because storage rejects the header
+	address       string // the client's address in X-Forwarded-For; storage rejects this header, so the viewer cannot play
 }
 
-// watcher reports in the page what the protocol does not report.
+// watcher logs errors that the DevTools protocol does not report.
 const watcher = `() => {
   const note = (kind, text) => console.error("linkreel-test " + kind + ": " + text);
   document.addEventListener("securitypolicyviolation", (e) => note("policy", e.violatedDirective + " " + e.blockedURI), true);
@@ -100,7 +101,7 @@ func visitor(t testing.TB, l look) *viewer {
 	page, err := private.Page(proto.TargetCreateTarget{})
 	check(t, err)
 	v := &viewer{t: t}
-	// If one of rod's Must functions times out, this ends only this test, not the whole run.
+	// If one of rod's Must functions times out, stop only this test and not the whole run.
 	v.Page = page.WithPanic(func(problem any) {
 		t.Helper()
 		at := ""
@@ -109,7 +110,7 @@ func visitor(t testing.TB, l look) *viewer {
 		}
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		t.Fatalf("%v, on %s; in the page: %q", problem, at, v.wrong)
+		t.Fatalf("%v, on %s; errors in the page: %q", problem, at, v.wrong)
 	})
 	t.Cleanup(func() { _ = private.Close() })
 	scheme := "light"
@@ -162,9 +163,9 @@ func (v *viewer) note(s string) {
 	}
 }
 
-// clean fails the test for any error in the page, except for lines that contain one of expected. A
-// stalled buffer is not an error, because on a busy machine every player stalls now and then. Tests
-// of smooth playback count window.stalls instead.
+// clean fails the test if the page reported an error, except for errors that contain one of
+// expected. A stalled buffer is no failure, because every player stalls now and then on a busy
+// machine. Tests of smooth playback check window.stalls.
 func (v *viewer) clean(expected ...string) {
 	expected = append(expected, "bufferStalledError")
 	v.t.Helper()
@@ -177,10 +178,10 @@ next:
 				continue next
 			}
 		}
-		v.t.Errorf("in the page: %s", s)
+		v.t.Errorf("the page reported an error: %s", s)
 	}
 	if v.dialogs > 0 {
-		v.t.Errorf("%d dialogs opened", v.dialogs)
+		v.t.Errorf("%d dialogs opened, want none", v.dialogs)
 	}
 }
 
@@ -195,7 +196,8 @@ func (v *viewer) find(selector string) *rod.Element {
 	v.t.Helper()
 	e, err := v.Timeout(patience).Element(selector)
 	if err != nil {
-		v.t.Fatalf("no %s on the page: %v", selector, err)
+		text, _ := v.Timeout(patience).Eval(`() => location.href + " " + document.readyState + ": " + document.body?.innerText`)
+		v.t.Fatalf("got no %s on the page: %v; the page: %.600q; errors in the page: %q", selector, err, fmt.Sprint(text), v.wrong)
 	}
 	return e.CancelTimeout()
 }
@@ -205,7 +207,7 @@ func eval[T any](v *viewer, js string, args ...any) T {
 	v.t.Helper()
 	r, err := v.Timeout(patience).Eval(js, args...)
 	if err != nil {
-		v.t.Fatalf("in the page: %v", err)
+		v.t.Fatalf("the function failed in the page: %v", err)
 	}
 	var out T
 	if err := r.Value.Unmarshal(&out); err != nil {
@@ -214,11 +216,11 @@ func eval[T any](v *viewer, js string, args ...any) T {
 	return out
 }
 
-// errNavigated is Chromium's error for a call to a page that navigates away.
+// errNavigated is Chromium's error for a call to a page that the browser is leaving.
 var errNavigated = &cdp.Error{Code: -32000, Message: "Inspected target navigated or closed"}
 
-// until waits for a condition in the page. While the browser navigates to another page, the
-// condition counts as false.
+// until waits until a condition is true in the page. The condition counts as false while the
+// browser loads another page.
 func (v *viewer) until(what, js string) {
 	v.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -228,10 +230,10 @@ func (v *viewer) until(what, js string) {
 			return
 		case errors.Is(err, errNavigated), errors.Is(err, cdp.ErrCtxDestroyed):
 		case err != nil:
-			v.t.Fatalf("in the page: %v", err)
+			v.t.Fatalf("the condition failed in the page: %v", err)
 		}
 		if time.Now().After(deadline) {
-			v.t.Fatalf("not within %s: %s; the player: %s; in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
+			v.t.Fatalf("after %s, still waiting for %s; the player: %s; errors in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
 		}
 	}
 }
@@ -244,10 +246,30 @@ const playerState = `() => { const v = document.querySelector("video"); return !
 func (v *viewer) play() {
 	v.t.Helper()
 	check(v.t, v.find("[data-start]").Click(proto.InputMouseButtonLeft, 1))
-	v.until("playing", `() => document.querySelector("video").currentTime > 0.3`)
+	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// shot saves a picture of the page for people to look at.
+// try sends the form of a locked page with a password, and waits for the next page.
+func (v *viewer) try(password string) {
+	v.t.Helper()
+	loaded := v.Timeout(patience).WaitNavigation("load")
+	check(v.t, v.find("#password").Input(password))
+	check(v.t, v.Keyboard.Type(input.Enter))
+	loaded()
+}
+
+// unlock opens a locked page with its password. The page may ask the visitor to try again:
+// all tests on 127.0.0.1 share one limit of guesses, and on a very busy machine no hash may
+// get its turn within ten seconds.
+func (v *viewer) unlock(password string) {
+	v.t.Helper()
+	eventually(v.t, patience, "the page accepts the password", func() bool {
+		v.try(password)
+		return !strings.Contains(eval[string](v, `() => document.body.innerText`), "Too many attempts")
+	})
+}
+
+// shot saves a picture of the page for human review.
 func (v *viewer) shot(name string) {
 	v.t.Helper()
 	picture, err := v.Screenshot(true, nil)
@@ -264,19 +286,19 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// film creates a video in the account creator and waits until it is ready.
+// film creates a video in creator's account and waits until it is ready.
 func film(t testing.TB, body map[string]any, file string) *answer {
 	t.Helper()
 	c := as(t, "creator")
 	made := c.want(201, "POST", "/api/v1/videos", body)
 	if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
-		t.Fatalf("upload returns %d", a.status)
+		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
 	v := made
-	eventually(t, 4*time.Minute, "video is ready", func() bool {
+	eventually(t, 4*time.Minute, "the video is ready", func() bool {
 		v = c.want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil)
 		if v.str("status") == "failed" {
-			t.Fatalf("video failed: %s", v.raw)
+			t.Fatalf("the video failed: %s", v.raw)
 		}
 		return v.str("status") == "ready"
 	})

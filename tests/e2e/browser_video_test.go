@@ -21,8 +21,7 @@ func TestAViewerWatches(t *testing.T) {
 	c := as(t, "creator")
 	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
 	v := visitor(t, look{})
-	// The first report of the view gets no response, and the second does not reach the
-	// service.
+	// The first report of the view gets no response. The service does not receive the second one.
 	_, err := v.EvalOnNewDocument(`{
 	  const ask = window.fetch;
 	  window.reports = 0;
@@ -37,11 +36,11 @@ func TestAViewerWatches(t *testing.T) {
 	}`)
 	check(t, err)
 	v.open(made.str("shareUrl"))
-	v.until("the picture's size", `() => document.querySelector("video").readyState >= 1`)
+	v.until("the video's metadata", `() => document.querySelector("video").readyState >= 1`)
 	v.shot("watch-desktop-light")
 	v.play()
 
-	// The page's first permission lasts 12 s, but playback continues.
+	// The page's first permission is valid for 12 s. Playback must continue after it expires.
 	begun := time.Now()
 	from := eval[float64](v, `() => { window.stalls = 0; return document.querySelector("video").currentTime }`)
 	v.until("half a minute of playback", `() => document.querySelector("video").currentTime > 30`)
@@ -50,18 +49,18 @@ func TestAViewerWatches(t *testing.T) {
 	stats := eval[map[string]float64](v, `() => { const v = document.querySelector("video"), q = v.getVideoPlaybackQuality(); return {frames: q.totalVideoFrames, audio: v.webkitAudioDecodedByteCount, stalls: window.stalls} }`)
 	t.Logf("played %.1f s of film in %.1f s, %d renewals, %v", played, took, sessions, stats)
 	if sessions < 2 {
-		t.Errorf("%d renewals in 30 s, with permissions that last 12 s", sessions)
+		t.Errorf("%d renewals in 30 s, want at least 2 of permissions that are valid for 12 s", sessions)
 	}
 	if stats["frames"] < 200 || stats["audio"] == 0 || stats["stalls"] > 1 {
-		t.Errorf("the player decoded %v", stats)
+		t.Errorf("the player decoded %v, want at least 200 frames, some audio and at most one stall", stats)
 	}
 
-	// A view was counted, and a seek shows the frame at its target.
+	// The service counted a view, and a seek shows the frame at its target.
 	eventually(t, patience, "one view", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
 	})
 	if n := eval[int](v, `() => window.reports`); n != 3 {
-		t.Errorf("the view was reported %d times; the third report was acknowledged", n)
+		t.Errorf("the view was reported %d times, want 3, because only the third report is acknowledged", n)
 	}
 	eventually(t, 4*time.Minute, "a storyboard", func() bool {
 		return strings.Contains(string(visit(t, made.str("shareUrl")).raw), "data-storyboard")
@@ -78,19 +77,19 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The download of the player's script fails twice, as it can on a train. The viewer has already
-// pressed the button and still sees the video. If the script never arrives, the page says so.
+// The download of the player's script fails twice. The viewer has already pressed the button and
+// still sees the video. If the script never arrives, the page shows an error.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{}, scenery(t, 2))
 	for name, tt := range map[string]struct{ lost, asked int }{"twice": {2, 3}, "always": {1000, 6}} {
 		t.Run(name, func(t *testing.T) {
 			v := visitor(t, look{})
-			// Shorten the page's waits to a tenth, because the last one takes 16 s.
+			// Shorten the page's waits to a tenth. The longest wait is 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
-			// Each attempt uses a different address. Both the page's preload and its script request
-			// the first one.
+			// Each attempt uses a different address. The page's preload and its first script
+			// request use the same address.
 			var mu sync.Mutex
 			asked := map[string]bool{}
 			router := v.HijackRequests()
@@ -112,11 +111,11 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 				v.Timeout(patience).MustElement("[data-ended]").MustWaitVisible()
 				v.shot("watch-player-lost")
 				if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "The video does not play") || !strings.Contains(text, "Open the page again") {
-					t.Errorf("the page shows %q", text)
+					t.Errorf("the page shows %q, want that the video does not play and how to try again", text)
 				}
 			} else {
 				v.find("[data-start]").MustClick()
-				eventually(t, patience, "playing", func() bool { return eval[float64](v, `() => document.querySelector("video").currentTime`) > 0.3 })
+				eventually(t, patience, "the video plays", func() bool { return eval[float64](v, `() => document.querySelector("video").currentTime`) > 0.3 })
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -139,7 +138,7 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.open(made.str("shareUrl"))
 	v.play()
 	if labels := eval[[]string](v, `() => [...document.querySelectorAll("track")].map(t => t.label)`); labels[0] != "Deutsch" || labels[1] != "English" {
-		t.Errorf("the tracks are %q", labels)
+		t.Errorf("the tracks are %q, want Deutsch and English", labels)
 	}
 	check(t, v.find("video").Focus())
 	for _, want := range []string{"Wind", "Wind over the bay"} {
@@ -152,8 +151,8 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.clean()
 }
 
-// Phones without Media Source play HLS natively. Chromium can do both, so it can stand in
-// for them if Media Source is removed.
+// Phones without Media Source play HLS natively. Chromium supports both, so it represents these
+// phones when the test removes Media Source.
 func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{"title": "Played natively", "privacy": "unlisted"}, scenery(t, 12))
@@ -162,18 +161,18 @@ func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	check(t, err)
 	v.open(made.str("shareUrl"))
 	if eval[string](v, `() => document.createElement("video").canPlayType("application/vnd.apple.mpegurl")`) == "" {
-		t.Fatal("this Chromium cannot play HLS itself, which version 142 and newer can, so it cannot stand in for Safari")
+		t.Fatal("this Chromium cannot play HLS natively; the test needs version 142 or newer")
 	}
 	v.play()
 	if src := eval[string](v, `() => document.querySelector("video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
-		t.Errorf("the player plays %.60s", src)
+		t.Errorf("the player plays %.60s, want a master.m3u8", src)
 	}
 	v.until("some seconds of playback", `() => document.querySelector("video").currentTime > 4`)
 	v.clean()
 }
 
-// A video's first playlist exists before its file is complete. Until then the console
-// plays the playlist, if the browser can.
+// A video's first playlist exists before its file is complete. Until then, the console plays the
+// playlist if the browser can.
 func TestTheConsolePlaysAVideoWithoutAFile(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})
@@ -187,9 +186,9 @@ func TestTheConsolePlaysAVideoWithoutAFile(t *testing.T) {
 	  v.play().catch(() => {});
 	  return null;
 	}`)
-	v.until("playing", `() => document.querySelector("main video").currentTime > 0.3`)
+	v.until("playback to start", `() => document.querySelector("main video").currentTime > 0.3`)
 	if src := eval[string](v, `() => document.querySelector("main video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
-		t.Errorf("the player plays %s", src)
+		t.Errorf("the player plays %s, want a master.m3u8", src)
 	}
 	v.clean()
 }
@@ -199,38 +198,38 @@ func TestWithTheKeyboardAlone(t *testing.T) {
 	made := film(t, map[string]any{"title": "No mouse"}, scenery(t, 20))
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
-	v.until("a button to start with", `() => !document.querySelector("[data-start]").hidden`)
+	v.until("the start button", `() => !document.querySelector("[data-start]").hidden`)
 	focused := func() string {
 		return eval[string](v, `() => { const e = document.activeElement; return e.tagName + " " + (e.getAttribute("aria-label") || e.textContent).trim().slice(0, 40) }`)
 	}
 	check(t, v.Keyboard.Type(input.Tab))
 	if f := focused(); f != "A Skip to the video" {
-		t.Errorf("the first element that Tab reaches is %q", f)
+		t.Errorf("the first element that Tab reaches is %q, want the skip link", f)
 	}
 	v.shot("watch-skip-link")
 	check(t, v.Keyboard.Type(input.Enter))
 	for i := 0; focused() != "BUTTON Play the video"; i++ {
 		if i == 12 {
-			t.Fatalf("Tab does not reach the start button; the focus is on %q", focused())
+			t.Fatalf("after 12 presses of Tab, the focus is on %q, want the start button", focused())
 		}
 		check(t, v.Keyboard.Type(input.Tab))
 	}
 	check(t, v.Keyboard.Type(input.Enter))
-	v.until("playing", `() => document.querySelector("video").currentTime > 0.2`)
+	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.2`)
 	if f := focused(); !strings.HasPrefix(f, "VIDEO No mouse") {
-		t.Errorf("after starting, the focus is on %q", f)
+		t.Errorf("after starting, the focus is on %q, want the video", f)
 	}
 	check(t, v.Keyboard.Type(input.Space))
 	v.until("paused", `() => document.querySelector("video").paused`)
 	before := eval[float64](v, `() => document.querySelector("video").currentTime`)
 	check(t, v.Keyboard.Type(input.ArrowRight))
-	v.until("five seconds on", fmt.Sprintf(`() => Math.abs(document.querySelector("video").currentTime - %f) < 0.2`, before+5))
+	v.until("a position five seconds later", fmt.Sprintf(`() => Math.abs(document.querySelector("video").currentTime - %f) < 0.2`, before+5))
 	check(t, v.Keyboard.Type(input.KeyM))
 	v.until("muted", `() => document.querySelector("video").muted`)
 	check(t, v.Keyboard.Type(input.Home))
-	v.until("at the start", `() => document.querySelector("video").currentTime === 0`)
+	v.until("the position 0", `() => document.querySelector("video").currentTime === 0`)
 	check(t, v.Keyboard.Type(input.KeyK))
-	v.until("playing again", `() => !document.querySelector("video").paused`)
+	v.until("playback to resume", `() => !document.querySelector("video").paused`)
 	v.clean()
 }
 
@@ -240,37 +239,30 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	if f := eval[string](v, `() => document.activeElement.id`); f != "password" {
-		t.Errorf("the focus is on %q, not on the field", f)
+		t.Errorf("the focus is on %q, want the password field", f)
 	}
-	try := func(password string) {
-		t.Helper()
-		wait := v.Timeout(patience).WaitNavigation("load")
-		check(t, v.find("#password").Input(password))
-		check(t, v.Keyboard.Type(input.Enter))
-		wait()
-	}
-	try("falsch")
+	v.try("falsch")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-		t.Errorf("the message for a wrong password is %q", alert)
+		t.Errorf("the message for a wrong password is %q, want a text with \"not the password\"", alert)
 	}
 	v.shot("password-wrong")
-	try("grün 7")
+	v.unlock("grün 7")
 	v.find("video")
 	if title := v.find("h1").MustText(); title != "Family only" {
-		t.Errorf("title %q", title)
+		t.Errorf("the page's title is %q, want Family only", title)
 	}
 	v.play()
-	v.clean("status of 403")
+	v.clean("status of 403", "status of 429")
 
 	guesser := visitor(t, look{address: "203.0.113.7"})
 	guesser.open(made.str("shareUrl"))
 	v = guesser
 	for range 5 {
-		try("falsch")
+		v.try("falsch")
 	}
-	try("grün 7")
+	v.try("grün 7")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
-		t.Errorf("the message after the sixth attempt is %q", alert)
+		t.Errorf("the message after the sixth attempt is %q, want a text with \"Too many attempts\"", alert)
 	}
 	v.shot("password-limited")
 	v.clean("status of 403", "status of 429")
@@ -286,7 +278,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		ends = time.Now().Add(life)
 		made = c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Not for long", "privacy": "expiring", "expiresAt": ends.UnixMilli()})
 		if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
-			t.Fatalf("upload returns %d", a.status)
+			t.Fatalf("the upload returned %d, want 200", a.status)
 		}
 		ready := func() bool {
 			return c.want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil).str("status") == "ready"
@@ -298,29 +290,29 @@ func TestExpiryWhilePlaying(t *testing.T) {
 			break
 		}
 		if life > 4*time.Minute {
-			t.Fatal("the machine is too busy to make a video within minutes")
+			t.Fatalf("the machine is too busy: the video was not ready before it expired, even with a life of %v", life)
 		}
 	}
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	v.play()
-	v.until("the end of watching", `() => !document.querySelector("[data-ended]").hidden`)
+	v.until("the end of playback", `() => !document.querySelector("[data-ended]").hidden`)
 	if late := time.Since(ends); late < -2*time.Second || late > 5*time.Second {
-		t.Errorf("watching ended %s after the video's time", late)
+		t.Errorf("playback ended %s after the video's expiry, want -2 s to 5 s", late)
 	}
 	if !eval[bool](v, `() => { const v = document.querySelector("video"); return v.paused && v.readyState === 0 }`) {
-		t.Error("the video can still be played")
+		t.Error("after the expiry, the player is not paused or still has data")
 	}
 	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
-		t.Errorf("the viewer sees %q", text)
+		t.Errorf("the viewer sees %q, want a text with \"expired\"", text)
 	}
 	v.shot("watch-expired")
 	v.open(made.str("shareUrl"))
 	if h := v.find("h1").MustText(); h != "This video has expired" {
-		t.Errorf("after a reload: %q", h)
+		t.Errorf("after a reload, the heading is %q, want that the video has expired", h)
 	}
-	// A view counts after five seconds of playback. On a slow machine they may be over only after
-	// the video has expired, and then the report is refused.
+	// A view counts after five seconds of playback. On a slow machine the video may expire first,
+	// and the service then refuses the report.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -331,11 +323,11 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	if text := v.find("main").MustText(); !strings.Contains(text, "not been uploaded yet") {
-		t.Errorf("the page shows %q", text)
+		t.Errorf("the page shows %q, want that the video has not been uploaded yet", text)
 	}
 	v.shot("waiting-upload")
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload returns %d", a.status)
+		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
 	eventually(t, 4*time.Minute, "the page shows the video without a reload by the visitor", func() bool {
 		found, _, err := v.Has("video")
@@ -357,7 +349,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	check(t, os.WriteFile(text, []byte(strings.Repeat("no film ", 500)), 0o600))
 	failed := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Damaged"})
 	put(t, failed.str("uploadUrl"), text, "")
-	eventually(t, 4*time.Minute, "the failure", func() bool {
+	eventually(t, 4*time.Minute, "the video fails", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+failed.str("videoId"), nil).str("status") == "failed"
 	})
 	pages := map[string]string{
@@ -381,7 +373,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 				}
 				low := eval[[]string](v, contrast)
 				if len(low) > 0 {
-					t.Errorf("%s: too little contrast: %q", page, low)
+					t.Errorf("%s: the contrast of these texts is below 4.5: %q", page, low)
 				}
 				v.shot(page + "-" + name)
 			}
@@ -412,7 +404,7 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	v := visitor(t, look{})
 	for _, s := range hostile {
 		if a := c.do("PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"title": s, "description": s}); a.status != http.StatusOK {
-			t.Fatalf("%q: %d %s", s, a.status, a.raw)
+			t.Fatalf("a PATCH with the title %q returned %d, want 200: %s", s, a.status, a.raw)
 		}
 		v.open(stack.BaseURL + "/embed/" + made.str("slug"))
 		v.open(made.str("shareUrl"))
@@ -422,13 +414,13 @@ func TestHostileTextNeverRuns(t *testing.T) {
 		}
 	}
 	if n := eval[int](v, `() => window.ran ?? 0`); n != 0 {
-		t.Errorf("%d scripts ran", n)
+		t.Errorf("%d injected scripts ran, want 0", n)
 	}
 	v.clean("networkError") // leaving a page aborts its requests
 }
 
-// hostile has texts like those in lists of XSS payloads. Each of them would run if a template
-// inserted it in a certain place without escaping.
+// hostile has texts from lists of XSS payloads. Each text would run if a template inserted it
+// unescaped in a certain place.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The test checks each cell of the table of roles through the API with each person's
-// session: an allowed call succeeds, and any other gets a 403 that names the missing
-// scope.
+// The test checks each cell of the table of roles through the API, with the session of a member of
+// each role. An allowed call succeeds. Any other call gets a 403 that names the missing scope.
 func TestRoleTableThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	account, all := colleagues(t)
@@ -104,8 +103,8 @@ func TestRoleTableThroughTheAPI(t *testing.T) {
 				headers = []string{"Content-Type", "text/vtt"}
 			}
 			got := people[role].do(row.method, path, body, headers...)
-			// The domain has no DNS records, so its verification may fail, but the call is
-			// allowed.
+			// The domain has no DNS records, so its verification may fail. The role still allows
+			// the call.
 			done := got.status < 300 || strings.HasSuffix(path, "/verify") && got.status != http.StatusForbidden && got.status < 500
 			if done != may || !may && got.code() != "INSUFFICIENT_SCOPE" {
 				t.Errorf("%s: %s", role, fmt.Sprintf("%s %s: %d %.200s", row.method, path, got.status, got.raw))

@@ -15,7 +15,7 @@ func operator(t testing.TB) *caller {
 	return c
 }
 
-// colleague is a member of an account in a browser without scripts.
+// colleague is a member of an account who uses a browser without scripts.
 type colleague struct {
 	*plainBrowser
 	id, csrf, role string
@@ -32,7 +32,7 @@ func colleagues(t testing.TB) (account string, all map[string]*colleague) {
 	return account, all
 }
 
-// enter signs a new member in with b.
+// enter signs in a new member with the browser b.
 func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague {
 	t.Helper()
 	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": name, "role": role})
@@ -40,13 +40,13 @@ func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague
 	check(t, err)
 	home := b.post("/app/sign-in", url.Values{"csrf": {b.get(link.str("url")).csrf()}, "link": {u.Query().Get("link")}})
 	if home.url.Path != "/app" {
-		t.Fatalf("%s is at %s", name, home.url)
+		t.Fatalf("after the sign-in, %s is at %s, want /app", name, home.url)
 	}
 	return &colleague{b, link.str("memberId"), home.csrf(), role}
 }
 
-// send posts a form and does not follow redirects. 303 and 201 mean success, any other
-// status a refusal.
+// send posts a form and does not follow redirects. The statuses 303 and 201 mean success, and any
+// other status means a refusal.
 func (c *colleague) send(path string, form url.Values) page {
 	c.t.Helper()
 	if form == nil {
@@ -67,7 +67,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")
 	link = "/app/links/" + link[strings.Index(link, "made=")+5:]
 	if all["owner"].get(link).status != 200 {
-		t.Fatalf("no link at %s", link)
+		t.Fatalf("the owner's GET %s failed, want 200", link)
 	}
 	rank := map[string]int{"viewer": 0, "member": 1, "admin": 2, "owner": 3}
 	for _, cell := range []struct {
@@ -110,12 +110,12 @@ func TestRoleTableThroughThePages(t *testing.T) {
 					form[name] = v
 				}
 				if cell.path == "/app/domains" {
-					form.Set("hostname", role+"."+form.Get("hostname")) // each role claims a new name
+					form.Set("hostname", role+"."+form.Get("hostname")) // each role claims its own hostname
 				}
 				got = who.send(cell.path, form)
 			}
 			if may := rank[role] >= rank[cell.lowest]; may != (got.status < 400) || !may && got.status != 403 {
-				t.Errorf("%s at %s %v: %d", role, cell.path, cell.form, got.status)
+				t.Errorf("the role %s at %s with %v: status %d", role, cell.path, cell.form, got.status)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 		"a member allows a device":        all["member"].send("/app/device", url.Values{"code": {"aaaa-aaaa"}, "answer": {"approve"}}),
 	} {
 		if got.status != 403 && (name != "a member allows a device" || got.status != 404) {
-			t.Errorf("%s: %d", name, got.status)
+			t.Errorf("%s: status %d, want 403", name, got.status)
 		}
 	}
 	for name, got := range map[string]page{
@@ -143,13 +143,12 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 		"the last owner leaves":            owner.send("/app/members/"+owner.id+"/remove", nil),
 	} {
 		if got.status != 409 {
-			t.Errorf("%s: %d", name, got.status)
+			t.Errorf("%s: status %d, want 409", name, got.status)
 		}
 	}
 }
 
-// A member is removed while a page is open in their browser. Whatever they click next
-// leads to the sign-in page.
+// A member is removed while they have a page open. Their next click opens the sign-in page.
 func TestTheNextClickOfARemovedMember(t *testing.T) {
 	_, all := colleagues(t)
 	member := all["member"]
@@ -157,21 +156,21 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 		t.Fatalf("%d", p.status)
 	}
 	if p := all["owner"].send("/app/members/"+member.id+"/remove", nil); p.status != 303 {
-		t.Fatalf("removed: %d", p.status)
+		t.Fatalf("removing the member returned %d, want 303", p.status)
 	}
 	if p := member.send("/app/links", url.Values{"url": {"https://example.com/too-late"}}); p.status != 303 || !strings.HasPrefix(p.header.Get("Location"), "/app/sign-in") {
-		t.Errorf("a form: %d to %s", p.status, p.header.Get("Location"))
+		t.Errorf("a removed member's form: %d with Location %q, want 303 to the sign-in page", p.status, p.header.Get("Location"))
 	}
 	if p := member.get("/app/links"); p.url.Path != "/app/sign-in" {
-		t.Errorf("a page: %d at %s", p.status, p.url)
+		t.Errorf("a removed member's page: %d at %s, want the sign-in page", p.status, p.url)
 	}
 	if p := all["owner"].get("/app/links?q=late"); strings.Contains(p.html, "too-late") {
-		t.Error("the form of a removed member made a link")
+		t.Error("a removed member's form created a link")
 	}
 }
 
-// Signing in replaces a session that an attacker has planted in the browser. Signing out
-// also ends copies of the session.
+// Signing in replaces a session that an attacker has planted in the browser. Signing out also
+// invalidates copies of the session.
 func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	account, all := colleagues(t)
 	base, err := url.Parse(stack.BaseURL)
@@ -182,10 +181,10 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}})
 		victim := enter(t, b, account, "Victim", "owner")
 		if got := b.session(); got == value || got == "" {
-			t.Error("the planted session survived the sign-in")
+			t.Error("the planted session is still valid after the sign-in")
 		}
 		if p := victim.get("/app/members"); p.status != 200 {
-			t.Errorf("the victim's own page: %d", p.status)
+			t.Errorf("the victim's own page returned %d, want 200", p.status)
 		}
 	}
 	if p := all["viewer"].get("/app/members"); p.status == 200 && p.url.Path == "/app/members" {
@@ -194,11 +193,11 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	copied := newPlainBrowser(t)
 	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: all["admin"].session(), Path: "/"}})
 	if p := copied.get("/app/keys"); p.status != 200 {
-		t.Fatalf("the copied session does not work before signing out: %d", p.status)
+		t.Fatalf("before signing out, the copied session gets %d, want 200", p.status)
 	}
 	all["admin"].send("/app/sign-out", nil)
 	if p := copied.get("/app/keys"); p.url.Path != "/app/sign-in" {
-		t.Errorf("a copied session after signing out: %d at %s", p.status, p.url)
+		t.Errorf("after signing out, the copied session gets %d at %s, want the sign-in page", p.status, p.url)
 	}
 }
 
@@ -212,12 +211,12 @@ func TestConsoleHeadersAndCookies(t *testing.T) {
 		csp := p.header.Get("Content-Security-Policy")
 		for _, needed := range []string{"default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'", "require-trusted-types-for 'script'"} {
 			if !strings.Contains(csp, needed) {
-				t.Errorf("%s: policy lacks %s: %s", path, needed, csp)
+				t.Errorf("%s: the policy lacks %s: %s", path, needed, csp)
 			}
 		}
 		if strings.Contains(csp, "unsafe") || p.header.Get("X-Frame-Options") != "DENY" || p.header.Get("X-Content-Type-Options") != "nosniff" || p.header.Get("Cache-Control") != "no-store" ||
 			p.header.Get("Cross-Origin-Opener-Policy") != "same-origin" {
-			t.Errorf("%s: %v", path, p.header)
+			t.Errorf("%s: the response headers are %v", path, p.header)
 		}
 	}
 	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Flags", "role": "viewer"}).str("url")
@@ -229,12 +228,12 @@ func TestConsoleHeadersAndCookies(t *testing.T) {
 	in := fresh.send("/app/sign-in", url.Values{"link": {u.Query().Get("link")}})
 	set := strings.Join(in.header.Values("Set-Cookie"), "\n")
 	if !strings.Contains(set, "linkreel_session=") || strings.Count(set, "HttpOnly") != len(in.header.Values("Set-Cookie")) || strings.Count(set, "SameSite=Lax") != len(in.header.Values("Set-Cookie")) || strings.Contains(set, "Domain=") {
-		t.Errorf("cookies: %s", set)
+		t.Errorf("the cookies %s must be HttpOnly and SameSite=Lax, without a domain", set)
 	}
 	for _, next := range []string{"https://evil.example/", "//evil.example", `/\evil.example`, "/app/../../evil", "javascript:alert(1)", "/app//evil.example", "/app/%0d%0aLocation:x"} {
 		p := newPlainBrowser(t).get("/app/sign-in?next=" + url.QueryEscape(next))
 		if strings.Contains(p.html, "evil") || strings.Contains(p.html, "javascript:") {
-			t.Errorf("the sign-in page keeps %s as the next page", next)
+			t.Errorf("the sign-in page accepts %s as the next page", next)
 		}
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// plainBrowser is a browser without scripts. A page that works here works in every
-// browser.
+// plainBrowser is a browser without scripts. A page that works in it works in every browser.
 type plainBrowser struct {
 	t    testing.TB
 	http *http.Client
@@ -24,7 +23,7 @@ func newPlainBrowser(t testing.TB) *plainBrowser {
 	return &plainBrowser{t, &http.Client{Jar: jar}}
 }
 
-// session returns the key of the signed-in person's session, or "".
+// session returns the session key of the signed-in person, or "".
 func (b *plainBrowser) session() string {
 	b.t.Helper()
 	base, err := url.Parse(stack.BaseURL)
@@ -64,7 +63,7 @@ func (b *plainBrowser) get(address string) page {
 	return b.do(req)
 }
 
-// csrf returns the token of the page's forms.
+// csrf returns the CSRF token of the page's forms.
 func (p page) csrf() string {
 	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(p.html); m != nil {
 		return m[1]
@@ -89,17 +88,17 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	check(t, err)
 	b := newPlainBrowser(t)
 	opened := b.get(link)
-	for range 2 { // twice, because a preview robot may have opened it before
+	for range 2 { // twice, because a preview bot may have opened it before the person
 		newPlainBrowser(t).get(link)
 	}
 	u, err := url.Parse(link)
 	check(t, err)
 	home := b.post("/app/sign-in", url.Values{"csrf": {opened.csrf()}, "link": {u.Query().Get("link")}})
 	if home.status != 200 || home.url.Path != "/app" {
-		t.Fatalf("signed in: %d at %s\n%s", home.status, home.url, home.html)
+		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
-		t.Errorf("the link again: %d", again.status)
+		t.Errorf("a second use of the link returned %d, want 404 and that the link no longer works", again.status)
 	}
 	return b, home
 }
@@ -110,31 +109,31 @@ func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
 		if !strings.Contains(home.html, needed) {
-			t.Errorf("home lacks %s", needed)
+			t.Errorf("the home page lacks %s", needed)
 		}
 	}
 	made := b.post("/app/links", url.Values{"csrf": {home.csrf()}, "url": {"https://go.dev/doc/"}})
 	short := regexp.MustCompile(regexp.QuoteMeta(stack.ShortBaseURL) + `/[0-9a-z]+`).FindString(made.html)
 	if made.status != 200 || short == "" || !strings.Contains(made.html, "<span>Copy</span>") {
-		t.Fatalf("made: %d %s", made.status, made.html)
+		t.Fatalf("creating a link returned %d, want 200 with a short address: %s", made.status, made.html)
 	}
 	follow, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Get(short)
 	check(t, err)
 	_ = follow.Body.Close()
 	if follow.Header.Get("Location") != "https://go.dev/doc/" {
-		t.Errorf("%s leads to %s", short, follow.Header.Get("Location"))
+		t.Errorf("%s redirects to %s, want https://go.dev/doc/", short, follow.Header.Get("Location"))
 	}
 	bad := b.post("/app/links", url.Values{"csrf": {home.csrf()}, "url": {"ftp://x"}, "slug": {"<b>bad"}})
 	if bad.status != 400 || !strings.Contains(bad.html, `value="&lt;b&gt;bad"`) || !strings.Contains(bad.html, `id="url-error"`) {
-		t.Errorf("a bad form: %d %s", bad.status, bad.html)
+		t.Errorf("an invalid form returned %d, want 400 with the typed text and an error: %s", bad.status, bad.html)
 	}
 	for _, path := range []string{"/app", "/app/links", "/app/links?archived=all&q=go", "/app/keys", "/app/members", "/app/settings", "/app/device"} {
 		p := b.get(path)
 		if p.status != 200 || strings.Count(p.html, "<h1>") != 1 || strings.Contains(p.header.Get("Content-Security-Policy"), "unsafe") || p.header.Get("X-Frame-Options") != "DENY" {
-			t.Errorf("%s: %d, policy %s", path, p.status, p.header.Get("Content-Security-Policy"))
+			t.Errorf("%s returned %d, want 200, one heading and strict headers; the policy is %s", path, p.status, p.header.Get("Content-Security-Policy"))
 		}
 		if m := regexp.MustCompile(`\[[a-z]+\.[a-z_./-]+\]|ZgotmplZ`).FindString(p.html); m != "" {
-			t.Errorf("%s shows %s", path, m)
+			t.Errorf("%s shows the unresolved text %s", path, m)
 		}
 	}
 }
@@ -144,28 +143,28 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 	form := func(csrf string) url.Values { return url.Values{"csrf": {csrf}, "url": {"https://example.com/"}} }
 	other, otherHome := signedIn(t)
 	for name, p := range map[string]page{
-		"no token":               b.post("/app/links", form("")),
-		"another session's":      b.post("/app/links", form(otherHome.csrf())),
-		"another site":           b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
-		"a sub-domain":           b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
-		"an older browser":       b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
-		"sign-in without a page": newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
+		"a form without a token":               b.post("/app/links", form("")),
+		"another session's token":              b.post("/app/links", form(otherHome.csrf())),
+		"a request from another site":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
+		"a request from a sub-domain":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
+		"a foreign Origin of an older browser": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
+		"a sign-in without a page":             newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
 	} {
 		if p.status != 403 {
-			t.Errorf("%s: %d", name, p.status)
+			t.Errorf("%s: status %d, want 403", name, p.status)
 		}
 	}
 	if p := b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-origin"); p.status != 200 {
-		t.Errorf("our own form: %d", p.status)
+		t.Errorf("a form of the console's own page: status %d, want 200", p.status)
 	}
 	out := other.post("/app/sign-out", url.Values{"csrf": {otherHome.csrf()}})
 	if out.url.Path != "/app/sign-in" || !strings.Contains(out.html, "You are signed out.") {
-		t.Errorf("signed out: %s", out.url)
+		t.Errorf("signing out opened %s, want the sign-in page with a confirmation", out.url)
 	}
 	if p := other.get("/app/links?q=a"); p.url.Path != "/app/sign-in" || p.url.Query().Get("next") != "/app/links?q=a" {
-		t.Errorf("after signing out: %s", p.url)
+		t.Errorf("after signing out, /app/links opens %s, want the sign-in page with the address as next", p.url)
 	}
 	if p := other.get("/app/sign-in?next=//evil.example"); strings.Contains(p.html, "evil.example") {
-		t.Error("the sign-in page keeps an address of another site as the next page")
+		t.Error("the sign-in page accepts an address of another site as the next page")
 	}
 }

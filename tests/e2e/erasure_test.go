@@ -44,7 +44,7 @@ type tenantOf struct {
 	ids   []string // ids of its records, which no stored data may contain after the erasure
 }
 
-// operatorOf calls the operator's API.
+// operatorOf returns a client of the operator's API.
 func operatorOf(t testing.TB, s stackFile) *caller {
 	return &caller{t: t, base: s.AdminURL, key: s.AdminToken, http: &http.Client{Timeout: 60 * time.Second}}
 }
@@ -59,18 +59,17 @@ func newTenant(t testing.TB, s stackFile, name string) *tenantOf {
 	return &tenantOf{caller: c, admin: admin, id: id, ids: []string{id, made.str("id"), idempotency.Owner(id)}}
 }
 
-// note remembers a record's id.
+// note records the ID in the answer's field.
 func (a *tenantOf) note(made *answer, field string) *answer {
 	a.t.Helper()
 	if made.str(field) == "" {
-		a.t.Fatalf("no %s in %s", field, made.raw)
+		a.t.Fatalf("the answer has no %s: %s", field, made.raw)
 	}
 	a.ids = append(a.ids, made.str(field))
 	return made
 }
 
-// surely is want for a call that may be retried, because a very busy machine sometimes answers
-// 503.
+// surely is like want, but it retries a call that a very busy machine answers with 503.
 func (a *tenantOf) surely(status int, method, path string, body any, headers ...string) *answer {
 	a.t.Helper()
 	got, _ := a.hardy(a.caller, method, path, body, headers...)
@@ -108,11 +107,11 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 		for i := range videos {
 			v := a.note(a.surely(201, "POST", "/api/v1/videos", map[string]any{"title": a.id, "tags": []string{tag}, "externalId": fmt.Sprint(a.id, i)}, "Idempotency-Key", fmt.Sprintf("v-%s-%d", a.id, i)), "videoId")
 			if got := put(t, v.str("uploadUrl"), file, "video/mp4"); got.status != 200 {
-				t.Fatalf("upload: %d", got.status)
+				t.Fatalf("the upload returned %d, want 200", got.status)
 			}
 		}
 	}
-	// People: an owner who signs in, an invitation, and a program that requests a key.
+	// Create members: an owner who signs in, an invitation, and a program that requests a key.
 	link := a.admin.want(201, "POST", "/admin/v1/accounts/"+a.id+"/sign-in-links", map[string]any{"name": "Owner of " + a.id, "role": "owner"})
 	a.note(link, "memberId")
 	b := newPlainBrowser(t)
@@ -123,23 +122,23 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	check(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if home := b.do(req); home.status != 200 || home.url.Path != "/app" {
-		t.Fatalf("signed in: %d at %s", home.status, home.url)
+		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app", home.status, home.url)
 	}
 	a.note(a.want(201, "POST", "/api/v1/invitations", map[string]any{"name": "Guest of " + a.id, "role": "viewer"}, "Idempotency-Key", "i-"+a.id), "id")
 	a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": one.str("id"), "reason": "for " + a.id})
-	// Pending deliveries and a replay.
+	// Create pending deliveries and a replay.
 	a.want(202, "POST", "/api/v1/webhooks/"+hook.str("id")+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
 	for _, address := range a.short[1:min(len(a.short), 20)] {
 		if got := visit(t, address, "Referer", "https://from."+strings.ToLower(a.id[4:])+".example/"); got.status != 302 {
-			t.Errorf("visit: %d", got.status)
+			t.Errorf("the visit returned %d, want 302", got.status)
 		}
 	}
 }
 
 // The test erases one of two accounts that have records of every kind, and then reads all stored
-// data. With LINKREEL_FULL the account has 10,000 links and 50 videos, and the test kills the
-// process five times meanwhile. That takes half an hour, because the service keeps looking for
-// files of an erased account for a quarter of an hour.
+// data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
+// process five times during the erasure. That takes half an hour, because the service looks for
+// late files of an erased account for a quarter of an hour.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -167,24 +166,24 @@ func TestErasureLeavesNothing(t *testing.T) {
 	gone.left(t, dump.Bytes())
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
-	// An account's hash holds a version and no data. It expires five minutes after the last
+	// An account's hash contains a version and no data. It expires five minutes after the last
 	// request.
 	key := "lr:acct:{" + gone.id + "}"
 	if life := rdb.PTTL(t.Context(), key).Val(); life > 5*time.Minute {
-		t.Errorf("Redis keeps %s for %v", key, life)
+		t.Errorf("Redis keeps %s for %v, want at most 5 minutes", key, life)
 	}
 	check(t, rdb.Del(t.Context(), key).Err())
 	gone.leftInRedis(t, rdb)
 	if after := naming(t, dump.Bytes(), neighbour.id); len(after) < len(before) {
-		t.Errorf("the neighbour had %d documents and has %d", len(before), len(after))
+		t.Errorf("the neighbour has %d documents after the erasure, want at least %d", len(after), len(before))
 	}
 	neighbour.want(200, "GET", "/api/v1/account", nil)
 	if got := visit(t, neighbour.short[1]); got.status != 302 {
-		t.Errorf("the neighbour's link: %d", got.status)
+		t.Errorf("the neighbour's link returned %d, want 302", got.status)
 	}
 }
 
-// exports downloads all data and checks that it contains each kind of record.
+// exports downloads all data and checks that it contains records of each type.
 func (a *tenantOf) exports() {
 	a.t.Helper()
 	types := map[string]int{}
@@ -195,13 +194,13 @@ func (a *tenantOf) exports() {
 			Data json.RawMessage
 		}
 		if err := json.Unmarshal(line, &l); err != nil {
-			a.t.Fatalf("line %s: %v", line, err)
+			a.t.Fatalf("cannot parse the export's line %s: %v", line, err)
 		}
 		types[l.Type]++
 	}
 	for _, want := range []string{"account", "key", "member", "invitation", "domain", "link", "webhook", "event"} {
 		if types[want] == 0 {
-			a.t.Errorf("the export has no %s: %v", want, types)
+			a.t.Errorf("the export has no record of type %s, only %v", want, types)
 		}
 	}
 	for _, secret := range []string{a.key, "whsec_", "lr_live_", "lr_sess_"} {
@@ -211,18 +210,18 @@ func (a *tenantOf) exports() {
 	}
 }
 
-// erase suspends and erases the account, and waits until the operator's record of it is gone. It
-// calls meanwhile again and again while it waits.
+// erase suspends and erases the account, and waits until the operator's API no longer returns it.
+// While it waits, it calls meanwhile repeatedly.
 func (a *tenantOf) erase(meanwhile func()) {
 	t := a.t
 	t.Helper()
 	path := "/admin/v1/accounts/" + a.id
 	a.admin.want(200, "PATCH", path, map[string]any{"suspended": true})
 	if got := visit(t, a.short[1]); got.status != 410 {
-		t.Errorf("a redirect of the suspended account: %d", got.status)
+		t.Errorf("a short address of the suspended account returned %d, want 410", got.status)
 	}
 	a.admin.want(202, "DELETE", path, nil)
-	eventually(t, time.Hour, "the account is gone", func() bool {
+	eventually(t, time.Hour, "the account no longer exists", func() bool {
 		meanwhile()
 		return a.admin.do("GET", path, nil).status == 404
 	})
@@ -232,18 +231,18 @@ func (a *tenantOf) erase(meanwhile func()) {
 func (a *tenantOf) refuses(t testing.TB) {
 	t.Helper()
 	if got := a.do("GET", "/api/v1/account", nil); got.status != 401 {
-		t.Errorf("its key: %d", got.status)
+		t.Errorf("the erased account's key got %d, want 401", got.status)
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
-		// The visits to the erased addresses may have used up this network's budget of misses.
-		// Wait until it has recovered.
-		eventually(t, 5*time.Minute, "the network's budget of misses recovers", func() bool {
+		// The visits to the erased addresses may have used up this network's limit for unknown
+		// addresses. Wait until the network may try again.
+		eventually(t, 5*time.Minute, "the network may visit unknown addresses again", func() bool {
 			got = visit(t, address)
 			return got.status != 429
 		})
 		if got.status != 404 && got.status != 410 {
-			t.Errorf("%s: %d", address, got.status)
+			t.Errorf("%s returned %d, want 404 or 410", address, got.status)
 		}
 	}
 }
@@ -263,8 +262,8 @@ func naming(t testing.TB, dump []byte, id string) map[string]string {
 	return found
 }
 
-// left reports each document that contains an id of the account or its records. Only the
-// tombstone may stay, with the account's id and the time.
+// left reports each document that contains an ID of the account or its records. Only the tombstone
+// may remain, with the account's ID and the time.
 func (a *tenantOf) left(t testing.TB, dump []byte) {
 	t.Helper()
 	stays := map[string]bool{}
@@ -272,7 +271,7 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 		stays[collection+"/"+a.id] = true
 	}
 	if len(naming(t, dump, a.id)) == 0 {
-		t.Error("there is no tombstone")
+		t.Error("the erased account has no tombstone")
 	}
 	for _, id := range a.ids {
 		for path, text := range naming(t, dump, id) {
@@ -283,8 +282,8 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 	}
 }
 
-// awaitsLateUploads reports whether a document is the tombstone of a video whose upload address
-// has not expired. It contains only the object's name and times.
+// awaitsLateUploads reports whether a document is the tombstone of a video with an upload address
+// that has not expired. It contains only the object's name and times.
 func awaitsLateUploads(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct{ Fields map[string]any }
@@ -292,8 +291,8 @@ func awaitsLateUploads(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "videoPurges/") && slices.Equal(slices.Sorted(maps.Keys(d.Fields)), []string{"bucket", "dueAt", "late", "since", "until"})
 }
 
-// heldFor30Days reports whether a document is the slug of a deleted link, which no other
-// account may take for thirty days.
+// heldFor30Days reports whether a document reserves the slug of a deleted link. No other account
+// may use the slug for 30 days.
 func heldFor30Days(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct {
@@ -308,8 +307,8 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis checks every key and value. It allows the logs of changed names and of clicks to
-// contain names, because these logs are bounded in bytes.
+// leftInRedis checks every key and value. The logs of changed names and of clicks may contain
+// names, because their size in bytes is limited.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()
@@ -317,17 +316,17 @@ func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	for _, key := range keys {
 		text, err := rdb.Dump(t.Context(), key).Result()
 		if err != nil {
-			continue // expired meanwhile
+			continue // the key has expired since the scan
 		}
 		for _, id := range a.ids {
 			if strings.Contains(key, id) || strings.Contains(text, id) && !strings.HasSuffix(key, ":inv") && !strings.HasSuffix(key, ":clicks") {
-				t.Errorf("Redis has %s in %s", id, key)
+				t.Errorf("Redis still contains %s in the key %s", id, key)
 			}
 		}
 	}
 }
 
-// eraseWhole is the long form of the test, on a separate process.
+// eraseWhole runs the long form of the test against a separate process.
 func eraseWhole(t *testing.T, receiver string) {
 	i := install(t)
 	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s")
@@ -340,7 +339,7 @@ func eraseWhole(t *testing.T, receiver string) {
 	})
 	gone.exports()
 
-	// Visitors keep coming during the erasure.
+	// Visitors send requests during the erasure.
 	ctx, stop := context.WithCancel(t.Context())
 	var visitors sync.WaitGroup
 	for range 4 {
@@ -372,7 +371,7 @@ func eraseWhole(t *testing.T, receiver string) {
 	visitors.Wait()
 	took := time.Since(began)
 	if took > time.Hour {
-		t.Errorf("the erasure took %v", took)
+		t.Errorf("the erasure took %v, want at most 1 h", took)
 	}
 	gone.refuses(t)
 	neighbour.want(200, "GET", "/api/v1/account", nil)
@@ -387,9 +386,9 @@ func eraseWhole(t *testing.T, receiver string) {
 	check(t, server.Export(t.Context(), &dump))
 	gone.left(t, dump.Bytes())
 	if n := len(naming(t, dump.Bytes(), neighbour.id)); n < 100 {
-		t.Errorf("the neighbour has %d documents left", n)
+		t.Errorf("the neighbour has %d documents after the erasure, want at least 100", n)
 	}
-	// Objects are files. Only the neighbour's two videos may be left.
+	// Objects are stored as files. Only the neighbour's two videos may remain.
 	var size int64
 	check(t, filepath.WalkDir(filepath.Join(data, "objects", "data"), func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
@@ -402,15 +401,15 @@ func eraseWhole(t *testing.T, receiver string) {
 		return err
 	}))
 	videos := slices.Collect(maps.Keys(naming(t, dump.Bytes(), neighbour.id)))
-	t.Logf("erased in %v over %d kills; %d bytes of objects and %d documents of the neighbour are left", took, kills, size, len(videos))
+	t.Logf("erased in %v with %d kills; %d bytes of objects and %d documents of the neighbour remain", took, kills, size, len(videos))
 	if size > 10<<20 {
-		t.Errorf("%d bytes of objects are left", size)
+		t.Errorf("%d bytes of objects remain, want at most 10 MiB", size)
 	}
 	rs, err := redisproc.Start(t.Context(), redisproc.Options{Dir: filepath.Join(data, "redis")})
 	check(t, err)
 	defer func() { _ = rs.Stop() }()
 	rdb := redis.NewClient(&redis.Options{Addr: rs.Addr()})
 	defer rdb.Close()
-	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // it would take five minutes to expire
+	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // without this, the key expires only after five minutes
 	gone.leftInRedis(t, rdb)
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// hardy retries a request until it gets a response, even across kills of the process. It
-// also returns the number of attempts.
+// hardy retries a request until it gets a response, even while the process is killed and restarted.
+// It also returns the number of attempts.
 func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
 	var text string
 	if body != nil {
@@ -29,7 +29,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 	}
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			a.t.Errorf("%s %s: never answered: %d %s", method, path, got.status, got.raw)
+			a.t.Errorf("%s %s got no final response in time; the last one was %d %s", method, path, got.status, got.raw)
 			return got, tries
 		}
 		req, err := http.NewRequestWithContext(a.t.Context(), method, c.base+path, strings.NewReader(text))
@@ -46,7 +46,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 		}
 		res, err := c.http.Do(req)
 		if err != nil {
-			tries++ // the service may have received the request
+			tries++ // the service may have received this request
 			continue
 		}
 		raw, err := io.ReadAll(res.Body)
@@ -74,20 +74,20 @@ func (h hardAnswer) str(field string) string {
 	return s
 }
 
-// history holds the events that one object must have: in order, each at least once, and
-// at most as often as its request was sent. A request that was given up may or may not
-// have arrived, so its events come once or never.
+// history lists the events that one object must have, in order. Each event occurs at least once and
+// at most as often as its request was sent. The service may have received a request that the test
+// gave up, so its events occur once or never.
 type history struct {
 	types       []string
 	least, most []int
 }
 
-// ledger records the changes of a run.
+// ledger records the changes that a run makes.
 type ledger struct {
 	mu       sync.Mutex
 	objects  map[string]*history
 	changes  int
-	uploaded []string // videos whose file the worker will refuse
+	uploaded []string // videos with a file that the worker will refuse
 }
 
 func (l *ledger) note(id, kind string, most int) { l.add(id, kind, 1, most) }
@@ -104,10 +104,10 @@ func (l *ledger) add(id, kind string, least, most int) {
 	l.changes++
 }
 
-// The test kills the whole process (events, links, videos, auth and Redis) while it makes
-// changes through many routes. Afterwards the feed must have each change once, in order for
-// each object, and a webhook must have got each event at least once. LINKREEL_FULL makes 50
-// kills and 10,000 changes.
+// The test kills the whole process (events, links, videos, auth and Redis) while it makes changes
+// through many routes. Afterwards the feed must contain each change once, in order for each object,
+// and a webhook must have received each event at least once. With LINKREEL_FULL there are 50 kills
+// and 10,000 changes.
 func TestEventsAreTheChangesOverKills(t *testing.T) {
 	t.Parallel()
 	kills, changes := 1, 60
@@ -170,15 +170,15 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for _, e := range got {
 		seen[e.Object] = append(seen[e.Object], e.Type)
 		if ids[e.ID] {
-			t.Errorf("the feed has %s twice", e.ID)
+			t.Errorf("the feed has the event %s twice", e.ID)
 		}
 		ids[e.ID] = true
 	}
 	for object, h := range l.objects {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
-			// Consecutive changes of one kind cannot be distinguished. Each was made at least
-			// once, and together they were made at most as often as they were sent.
+			// Consecutive changes of one kind cannot be distinguished. Each was made at least once,
+			// and in total they were made at most as often as they were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -188,18 +188,18 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 				list, times = list[1:], times+1
 			}
 			if times < least {
-				t.Errorf("%s: %v, want %v", object, seen[object], h.types)
+				t.Errorf("%s: the feed has %v, want %v", object, seen[object], h.types)
 				break
 			}
 			twice, sure = twice+times-least, sure+least
 		}
 		if len(list) > 0 {
-			t.Errorf("%s: the feed has %v, more than %v", object, seen[object], h.types)
+			t.Errorf("%s: the feed has %v, want at most %v", object, seen[object], h.types)
 		}
 	}
 	for object, list := range seen {
 		if l.objects[object] == nil {
-			t.Errorf("%s: the feed has %v, but the test made no change", object, list)
+			t.Errorf("%s: the feed has %v, want no event, because the test did not change it", object, list)
 		}
 	}
 	eventually(t, 5*time.Minute, "the webhook has every event", func() bool {
@@ -218,14 +218,14 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for id, n := range received {
 		again += n - 1
 		if !ids[id] {
-			t.Errorf("the webhook got %s, which is not an event", id)
+			t.Errorf("the webhook got the message %s, which is no event of the feed", id)
 		}
 	}
 	t.Logf("%d kills, %d changes with a response, %d whose requests were given up, %d events (%d more than responses, from requests that arrived twice or were given up but arrived), %d messages sent again",
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
-// before returns the events from before the webhook was created.
+// before returns the events that precede the creation of the webhook.
 func before(all []told, hook string) (ids []string) {
 	for _, e := range all {
 		if e.Object == hook {
@@ -236,13 +236,13 @@ func before(all []told, hook string) (ids []string) {
 	return ids
 }
 
-// upload creates a video with a file that the worker refuses. Its notification may be
-// lost when the process is killed. Then the sweep of the videos service finds the file.
+// upload creates a video with a file that the worker refuses. A kill may lose the file's
+// notification. The sweep of the videos service then finds the file.
 func (a *tenantOf) upload(l *ledger, once string) {
 	made, _ := a.hardy(a.caller, "POST", "/api/v1/videos", map[string]any{"title": once}, "Idempotency-Key", once)
 	id := made.str("videoId")
 	if made.status != 201 || id == "" {
-		a.t.Errorf("POST /api/v1/videos: %d %s", made.status, made.raw)
+		a.t.Errorf("POST /api/v1/videos returned %d, want 201: %s", made.status, made.raw)
 		return
 	}
 	l.note(id, "video.created", 1)
@@ -267,14 +267,14 @@ func (a *tenantOf) upload(l *ledger, once string) {
 	}
 }
 
-// change makes some changes of one kind, chosen by n.
+// change makes some changes of one kind, which n selects.
 func (a *tenantOf) change(l *ledger, n int) {
 	once := fmt.Sprintf("%s-%d", a.id, n)
 	create := func(path string, body map[string]any, field, kind string) string {
 		got, _ := a.hardy(a.caller, "POST", path, body, "Idempotency-Key", once)
 		id := got.str(field)
 		if got.status != 201 || id == "" {
-			a.t.Errorf("POST %s: %d %s", path, got.status, got.raw)
+			a.t.Errorf("POST %s returned %d, want 201: %s", path, got.status, got.raw)
 			return ""
 		}
 		l.note(id, kind, 1)
@@ -285,9 +285,9 @@ func (a *tenantOf) change(l *ledger, n int) {
 			return
 		}
 		got, tries := a.hardy(c, method, path, body)
-		// A retried delete gets 404, because the first attempt has deleted the record.
+		// A retried delete gets 404 if the first attempt deleted the record.
 		if got.status/100 != 2 && !(method == "DELETE" && got.status == 404 && tries > 1) {
-			a.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
+			a.t.Errorf("%s %s returned %d, want success: %s", method, path, got.status, got.raw)
 		}
 		if method == "DELETE" {
 			tries = 1
@@ -299,7 +299,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 		var items []map[string]any
 		for i := range 5 {
 			items = append(items, map[string]any{"url": fmt.Sprintf("https://example.com/bulk/%d/%d", n, i)})
-			if n%20 == 0 { // as an import does
+			if n%20 == 0 {
 				items[i]["importedClicks"], items[i]["createdAt"] = i, 1_700_000_000_000+n
 			}
 		}
@@ -308,7 +308,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 			Results []struct{ Data struct{ ID string } }
 		}
 		if err := json.Unmarshal(got.raw, &made); err != nil || len(made.Results) != 5 {
-			a.t.Errorf("bulk: %d %s", got.status, got.raw)
+			a.t.Errorf("the bulk request returned %d, want 5 results: %s", got.status, got.raw)
 			return
 		}
 		var ids []string
@@ -342,7 +342,7 @@ func (a *tenantOf) change(l *ledger, n int) {
 		id := create("/api/v1/links", map[string]any{"url": "https://example.com/" + once}, "id", "link.created")
 		got, tries := a.hardy(a.admin, "POST", "/admin/v1/takedowns", map[string]any{"linkId": id, "reason": once}, "Idempotency-Key", once)
 		if got.status != 201 {
-			a.t.Errorf("takedown: %d %s", got.status, got.raw)
+			a.t.Errorf("the takedown returned %d, want 201: %s", got.status, got.raw)
 			return
 		}
 		l.note(id, "link.updated", tries)

@@ -47,14 +47,14 @@ func (a *tenantOf) feed() (out []told) {
 	}
 }
 
-// change is one action on an account and exactly the events that it must write. An event is given
-// as its type, a space, and its object's id. Without an id, it matches any object.
+// change is one action on an account and exactly the events that it must write. An event consists
+// of its type, a space, and its object's ID. An event without an ID matches any object.
 type change struct {
-	routes string // of the API document, "METHOD path"; several are separated by commas
+	routes string // the API document's "METHOD path"; commas separate several routes
 	do     func(a *tenantOf, its *made) []string
 }
 
-// made holds the ids of records from earlier changes of the table.
+// made holds the IDs of records that earlier changes of the table created.
 type made struct {
 	link, domain, video, key, hook string
 	many                           []string
@@ -77,10 +77,10 @@ func each(what string, ids []string) (out []string) {
 	return out
 }
 
-// readyOr waits until a video has reached a final state.
+// readyOr waits until a video has the final status.
 func (a *tenantOf) readyOr(id, status string) {
 	a.t.Helper()
-	eventually(a.t, 3*time.Minute, "video is "+status, func() bool {
+	eventually(a.t, 3*time.Minute, "the video is "+status, func() bool {
 		return a.want(200, "GET", "/api/v1/videos/"+id, nil).str("status") == status
 	})
 }
@@ -98,13 +98,13 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	home := b.do(req)
 	if home.status != 200 || home.url.Path != "/app" {
-		a.t.Fatalf("signed in: %d at %s", home.status, home.url)
+		a.t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app", home.status, home.url)
 	}
 	return b, home
 }
 
-// everyChange lists the routes that change something, with their events. The test fails if such a
-// route is neither here nor in changesNothing.
+// everyChange lists the routes that change something, with their events. The test fails if a route
+// that changes something is missing here and in changesNothing.
 var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
@@ -128,7 +128,7 @@ var everyChange = []change{
 			}
 		}
 		if len(its.many) != 3 {
-			a.t.Fatalf("bulk made %v: %s", its.many, got.raw)
+			a.t.Fatalf("the bulk request created %v, want 3 links: %s", its.many, got.raw)
 		}
 		return each("link.created", its.many)
 	}},
@@ -153,7 +153,7 @@ var everyChange = []change{
 	}},
 	{"POST /api/v1/domains,PATCH /api/v1/domains/{id},POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
-		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // there is no resolver, so the domain stays pending whatever the status is
+		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // without a resolver the domain stays pending, whatever the status is
 		a.want(200, "PATCH", "/api/v1/domains/"+its.domain, map[string]any{"homeUrl": "https://example.com/"})
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
 		return []string{"domain.created " + its.domain, "domain.updated " + its.domain, "domain.deleted " + its.domain}
@@ -173,16 +173,16 @@ var everyChange = []change{
 	}},
 	{"PUT /api/v1/videos/{id}/captions/{lang},DELETE /api/v1/videos/{id}/captions/{lang}", func(a *tenantOf, its *made) []string {
 		if got := a.do("PUT", "/api/v1/videos/"+its.video+"/captions/en", "WEBVTT\n\n00:00.000 --> 00:00.900\nHello\n", "Content-Type", "text/vtt"); got.status/100 != 2 {
-			a.t.Fatalf("captions: %d %s", got.status, got.raw)
+			a.t.Fatalf("setting the captions returned %d, want success: %s", got.status, got.raw)
 		}
 		if got := a.do("DELETE", "/api/v1/videos/"+its.video+"/captions/en", nil); got.status/100 != 2 {
-			a.t.Fatalf("captions: %d %s", got.status, got.raw)
+			a.t.Fatalf("deleting the captions returned %d, want success: %s", got.status, got.raw)
 		}
 		return []string{"video.updated " + its.video, "video.updated " + its.video}
 	}},
 	{"PUT /api/v1/videos/{id}/thumbnail", func(a *tenantOf, its *made) []string {
 		if got := a.do("PUT", "/api/v1/videos/"+its.video+"/thumbnail", map[string]any{"time": 0.5}); got.status/100 != 2 {
-			a.t.Fatalf("thumbnail: %d %s", got.status, got.raw)
+			a.t.Fatalf("setting the thumbnail returned %d, want success: %s", got.status, got.raw)
 		}
 		return []string{"video.updated " + its.video}
 	}},
@@ -225,7 +225,7 @@ var everyChange = []change{
 		path := "/api/v1/webhooks/" + its.hook
 		a.want(200, "PATCH", path, map[string]any{"description": "x"})
 		a.want(200, "POST", path+"/roll-secret", map[string]any{"overlapSeconds": 10})
-		a.do("POST", path+"/test", nil) // only the receiver gets it, and its 410 disables the webhook
+		a.do("POST", path+"/test", nil) // only the receiver gets this event, and its 410 response disables the webhook
 		a.readyHook(its.hook)
 		a.want(204, "DELETE", path, nil)
 		return []string{"webhook.created " + its.hook, "webhook.updated " + its.hook, "webhook.updated " + its.hook, "webhook.disabled " + its.hook, "webhook.deleted " + its.hook}
@@ -272,21 +272,20 @@ var everyChange = []change{
 var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
-	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "collects the key that the approval made",
+	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "returns the key that the approval created",
 	"POST /admin/v1/recovery/resume": "belongs to no account",
 	"POST /admin/v1/accounts":        "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
 }
 
-// readyHook waits until a webhook has been disabled by its receiver's 410.
+// readyHook waits until the receiver's 410 response has disabled a webhook.
 func (a *tenantOf) readyHook(id string) {
 	a.t.Helper()
-	eventually(a.t, time.Minute, "410 disables the webhook", func() bool {
+	eventually(a.t, time.Minute, "the 410 response disables the webhook", func() bool {
 		return a.want(200, "GET", "/api/v1/webhooks/"+id, nil).json["enabled"] == false
 	})
 }
 
-// The test goes through every route that changes something and compares the feed with the
-// expected events.
+// The test calls every route that changes something and compares the feed with the expected events.
 func TestEveryChangeWritesItsEvent(t *testing.T) {
 	t.Parallel()
 	covered := map[string]bool{}
@@ -300,7 +299,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	}
 	for _, r := range apispec.Load().Routes() {
 		if r.Method != "GET" && (strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/admin/")) && !covered[r.Method+" "+r.Path] {
-			t.Errorf("%s %s: add it to everyChange with the events that it writes", r.Method, r.Path)
+			t.Errorf("%s %s is in neither everyChange nor changesNothing; add it to everyChange with the events that it writes", r.Method, r.Path)
 		}
 	}
 	goner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
@@ -312,9 +311,9 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, c := range everyChange {
 		wrote := c.do(a, its)
 		want = append(want, wrote...)
-		// Check at once, because an event must be in the feed when the response arrives.
+		// Check immediately, because an event must be in the feed when the response arrives.
 		if got := a.feed(); len(got) < len(want) {
-			t.Errorf("%s: %d events after it, want %d", c.routes, len(got), len(want))
+			t.Errorf("after %s, the feed has %d events, want at least %d", c.routes, len(got), len(want))
 		}
 		if t.Failed() {
 			break
@@ -322,30 +321,30 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	}
 	got := a.feed()
 	if problems := compare(got, want); len(problems) > 0 {
-		t.Errorf("events differ:\n%s", strings.Join(problems, "\n"))
+		t.Errorf("the feed differs from the expected events:\n%s", strings.Join(problems, "\n"))
 	}
 	seen := map[events.Type]bool{}
 	for _, e := range got {
 		seen[events.Type(e.Type)] = true
 		for _, secret := range []string{"very secret words", "whsec_", "lr_sess_", "X-Goog-Signature", "?link="} {
 			if strings.Contains(string(e.Data), secret) {
-				t.Errorf("%s contains %s: %s", e.Type, secret, e.Data)
+				t.Errorf("the event %s contains %s: %s", e.Type, secret, e.Data)
 			}
 		}
 		if e.Actor.Type == "" || e.Actor.ID == "" {
-			t.Errorf("%s has no actor: %+v", e.Type, e.Actor)
+			t.Errorf("the event %s has no actor: %+v", e.Type, e.Actor)
 		}
 		if kind := events.Type(e.Type); (kind == events.VideoProcessing || kind == events.VideoReady || kind == events.VideoFailed || kind == events.WebhookDisabled) && e.Actor.Type != "system" {
-			t.Errorf("%s by %+v, who changed nothing", e.Type, e.Actor)
+			t.Errorf("the event %s has the actor %+v, want the system", e.Type, e.Actor)
 		}
 		if e.Actor.Type != "system" && e.RequestID == nil {
-			t.Errorf("%s by %s has no request id", e.Type, e.Actor.Type)
+			t.Errorf("the event %s of a %s has no request ID", e.Type, e.Actor.Type)
 		}
 	}
 	for _, kind := range events.Types() {
-		// These two need DNS, which this stack does not use.
+		// These two events need DNS, which this stack does not use.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
-			t.Errorf("no event %s", kind)
+			t.Errorf("no change wrote the event %s", kind)
 		}
 	}
 }
@@ -366,10 +365,10 @@ func compare(got []told, want []string) (problems []string) {
 	extra := 0
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
-			// The download and the requested thumbnail have become ready. Both change only
-			// addresses, which events leave out.
+			// The download and the requested thumbnail are ready. Both change only addresses, which
+			// events do not contain.
 			if extra++; extra > 2 {
-				problems = append(problems, fmt.Sprintf("%s: a third %s by the system", e.Object, e.Type))
+				problems = append(problems, fmt.Sprintf("%s: the system wrote %s a third time", e.Object, e.Type))
 			}
 			continue
 		}
@@ -381,7 +380,7 @@ func compare(got []told, want []string) (problems []string) {
 	}
 	for object, list := range byObject {
 		if !slices.Equal(seen[object], list) {
-			problems = append(problems, fmt.Sprintf("%s: %v, want %v", object, seen[object], list))
+			problems = append(problems, fmt.Sprintf("%s: the events are %v, want %v", object, seen[object], list))
 		}
 	}
 	for object, list := range seen {
@@ -391,7 +390,7 @@ func compare(got []told, want []string) (problems []string) {
 	}
 	for kind, n := range anyOf {
 		if n > 0 {
-			problems = append(problems, fmt.Sprintf("%d of %s are missing", n, kind))
+			problems = append(problems, fmt.Sprintf("%d events of type %s are missing", n, kind))
 		}
 	}
 	slices.SortFunc(problems, cmp.Compare[string])

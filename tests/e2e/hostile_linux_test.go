@@ -21,10 +21,10 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// place is an address that accepts a body, with the credential to send one.
+// place is an address that accepts a body, with the credential for sending one.
 type place struct {
 	method, url, key, contentType string
-	public                        bool // the form of a page, which is not part of the API
+	public                        bool // a form of a page, which the API does not include
 }
 
 // places returns all addresses of a program that accept a body: every operation of the API
@@ -52,7 +52,7 @@ func places(t testing.TB, s stackFile, link, video, shared string) (out []place)
 		out = append(out, p)
 	}
 	if len(out) < 25 {
-		t.Fatalf("the document has %d operations with a body", len(out))
+		t.Fatalf("the program has %d addresses that accept a body, want at least 25", len(out))
 	}
 	for _, path := range []string{"/app/sign-in", "/app/links", "/app/upload", shared + "/unlock", shared + "/report"} {
 		out = append(out, place{method: http.MethodPost, url: s.BaseURL + path, contentType: "application/x-www-form-urlencoded", public: true})
@@ -81,9 +81,9 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
 }
 
-// The test measures the cost of a single request on the real program: bodies that grow when
-// they are decompressed, bodies that are wrong throughout, and visitors with odd headers.
-// None of them may use much memory or processor time, and no click may be lost.
+// The test measures the cost of a single request to the real program: bodies that grow when they
+// are decompressed, bodies full of invalid fields, and visitors with odd headers. No request may
+// use much memory or processor time, and no click may be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -107,7 +107,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 			check(t, err)
 			for _, to := range all {
 				if status, answer, _ := to.send(t, packed, coding); status != http.StatusUnsupportedMediaType {
-					t.Errorf("%s of %d bytes to %s %s: %d %.200s", coding, len(packed), to.method, to.url, status, answer)
+					t.Errorf("%s of %d bytes to %s %s: status %d, want 415: %.200s", coding, len(packed), to.method, to.url, status, answer)
 				}
 			}
 			after, err := procstat.Peak(pid)
@@ -115,7 +115,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 			grown := after - before
 			t.Logf("%s: 64 MiB in %d bytes to %d addresses; the process grew by %d kB", coding, len(packed), len(all), grown>>10)
 			if grown > 50<<20 {
-				t.Errorf("%s: the process grew by %d MiB", coding, grown>>20)
+				t.Errorf("%s: the process grew by %d MiB, want at most 50", coding, grown>>20)
 			}
 		}
 	})
@@ -131,7 +131,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 		const many = 300
 		for range many {
 			if status, answer, _ := ordinary.send(t, []byte(`{"url":"https://example.com/x","title":"ordinary"}`), ""); status != 201 {
-				t.Fatalf("%d %s", status, answer)
+				t.Fatalf("an ordinary create returned %d, want 201: %s", status, answer)
 			}
 		}
 		one := (cpu() - began) / many
@@ -149,15 +149,15 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 				const times = 3
 				began := cpu()
 				for range times {
-					status, answer, _ := to.send(t, body, "") // a rate limit may refuse it, which is cheap
+					status, answer, _ := to.send(t, body, "") // a rate limit may reject it, which costs little
 					if status >= 500 || len(answer) >= 64<<10 {
-						t.Errorf("%s to %s %s: %d with %d bytes: %.200s", name, to.method, to.url, status, len(answer), answer)
+						t.Errorf("%s to %s %s: status %d with %d bytes, want less than 500 and 64 KiB: %.200s", name, to.method, to.url, status, len(answer), answer)
 					}
 				}
-				// Ignore small values: processor time is measured in steps of 10 ms, and the
-				// program's own sweeps use some.
+				// Ignore small values. The kernel measures processor time in steps of 10 ms, and
+				// the program's own sweeps use some of it.
 				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
-					t.Errorf("%s to %s %s: %v of processor time, %v for an ordinary request", name, to.method, to.url, each, one)
+					t.Errorf("%s to %s %s: each request used %v of processor time, want at most 20 times the %v of an ordinary one", name, to.method, to.url, each, one)
 				}
 			}
 		}
@@ -192,12 +192,12 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 		close(next)
 		wg.Wait()
 		if other.Load() > 0 {
-			t.Errorf("%d visitors were not redirected", other.Load())
+			t.Errorf("%d visitors were not redirected, want 0", other.Load())
 		}
 		eventually(t, 30*time.Second, "every visit is counted", func() bool {
 			n, _ := c.want(200, "GET", "/api/v1/links/"+link.str("id"), nil).json["clicks"].(float64)
 			if int64(n) > answered.Load() {
-				t.Fatalf("%v clicks for %d visits", n, answered.Load())
+				t.Fatalf("%v clicks were counted for %d visits", n, answered.Load())
 			}
 			return int64(n) == answered.Load()
 		})
@@ -214,7 +214,7 @@ func pack(t testing.TB, plain []byte, with func(io.Writer) io.WriteCloser) []byt
 	return out.Bytes()
 }
 
-// filled returns a body of nearly a MiB, the API's maximum.
+// filled returns a body of almost 1 MiB, the API's maximum.
 func filled(begin string, item func(n int) string, end string) []byte {
 	var b bytes.Buffer
 	b.WriteString(begin)

@@ -16,10 +16,10 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 	made := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/a?b=c#d", "title": "Näme <b>"})
 	id, slug := made.str("id"), made.str("slug")
 	if got, want := made.str("shortUrl"), stack.ShortBaseURL+"/"+slug; got != want {
-		t.Errorf("shortUrl %q, want %q", got, want)
+		t.Errorf("shortUrl is %q, want %q", got, want)
 	}
 	if got, want := made.header.Get("Location"), "/api/v1/links/"+id; !strings.HasSuffix(got, want) {
-		t.Errorf("Location %q, want …%q", got, want)
+		t.Errorf("Location is %q, want a suffix of %q", got, want)
 	}
 	if _, err := time.Parse(time.RFC3339, made.str("createdAt")); err != nil {
 		t.Errorf("createdAt in the response to a create is not ISO 8601: %v", err)
@@ -27,11 +27,11 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 
 	first := visit(t, made.str("shortUrl"))
 	if first.status != 302 || first.header.Get("Location") != "https://example.com/a?b=c#d" || first.header.Get("Cache-Control") != "private, no-store" {
-		t.Fatalf("redirect %d to %q, Cache-Control %q", first.status, first.header.Get("Location"), first.header.Get("Cache-Control"))
+		t.Fatalf("the redirect is %d to %q with Cache-Control %q, want 302 to the destination with private, no-store", first.status, first.header.Get("Location"), first.header.Get("Cache-Control"))
 	}
 	upper := visit(t, stack.ShortBaseURL+"/"+strings.ToUpper(slug))
 	if upper.status != 302 {
-		t.Errorf("the slug in upper case returns %d", upper.status)
+		t.Errorf("the slug in upper case returned %d, want 302", upper.status)
 	}
 	eventually(t, 10*time.Second, "both clicks are counted", func() bool {
 		return c.want(200, "GET", "/api/v1/links/"+id, nil).json["clicks"] == 2.0
@@ -39,30 +39,30 @@ func TestALinkFromCreateToDelete(t *testing.T) {
 
 	c.want(200, "PATCH", "/api/v1/links/"+id, map[string]any{"url": "https://example.org/", "title": nil})
 	if next := visit(t, made.str("shortUrl")); next.header.Get("Location") != "https://example.org/" {
-		t.Errorf("after the change the link leads to %q", next.header.Get("Location"))
+		t.Errorf("after the change, the link redirects to %q, want https://example.org/", next.header.Get("Location"))
 	}
 	got := c.want(200, "GET", "/api/v1/links/"+id, nil)
 	if got.json["title"] != "" || got.json["status"] != "active" || got.json["destinationUrl"] != "https://example.org/" {
-		t.Errorf("the changed link is %s", got.raw)
+		t.Errorf("the changed link is %s, want an active one without a title", got.raw)
 	}
 
 	c.want(200, "PATCH", "/api/v1/links/"+id, map[string]any{"expiresAt": "2020-01-01"})
 	if gone := visit(t, made.str("shortUrl")); gone.status != 410 {
-		t.Errorf("an expired link returns %d", gone.status)
+		t.Errorf("an expired link returned %d, want 410", gone.status)
 	}
 	c.want(200, "PATCH", "/api/v1/links/"+id, map[string]any{"expiresAt": nil})
 	if back := visit(t, made.str("shortUrl")); back.status != 302 {
-		t.Errorf("a link whose expiry was removed returns %d", back.status)
+		t.Errorf("after its expiry was removed, the link returned %d, want 302", back.status)
 	}
 
 	if gone := c.want(204, "DELETE", "/api/v1/links/"+id, nil); len(gone.raw) != 0 {
-		t.Errorf("a delete returns %q", gone.raw)
+		t.Errorf("a delete returned the body %q, want none", gone.raw)
 	}
 	if dead := visit(t, made.str("shortUrl")); dead.status != 404 {
-		t.Errorf("a deleted link returns %d", dead.status)
+		t.Errorf("a deleted link returned %d, want 404", dead.status)
 	}
 	if again := c.do("DELETE", "/api/v1/links/"+id, nil); again.code() != "LINK_NOT_FOUND" {
-		t.Errorf("a second delete returns %d %s", again.status, again.raw)
+		t.Errorf("a second delete returned %d, want LINK_NOT_FOUND: %s", again.status, again.raw)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestBulkAnswersInInputOrder(t *testing.T) {
 	all := c.want(201, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
 		map[string]any{"url": "https://example.com/1"}, map[string]any{"url": "https://example.com/2", "title": "two"}}})
 	if got := statuses(all); !cmp.Equal(got, []int{201, 201}) {
-		t.Errorf("statuses %v", got)
+		t.Errorf("the statuses are %v, want 201 and 201", got)
 	}
 	mixed := c.want(207, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
 		map[string]any{"url": "https://example.com/3"},
@@ -83,11 +83,11 @@ func TestBulkAnswersInInputOrder(t *testing.T) {
 		map[string]any{"url": "https://example.com/5"},
 	}})
 	if got := statuses(mixed); !cmp.Equal(got, []int{201, 400, 409, 201}) {
-		t.Errorf("statuses %v", got)
+		t.Errorf("the statuses are %v, want 201, 400, 409 and 201", got)
 	}
 	third := mixed.json["results"].([]any)[2].(map[string]any)["error"].(map[string]any)
 	if third["code"] != "SLUG_TAKEN" || third["url"] != "https://example.com/4" {
-		t.Errorf("the taken slug's error is %v", third)
+		t.Errorf("the taken slug's error is %v, want SLUG_TAKEN for https://example.com/4", third)
 	}
 }
 
@@ -115,11 +115,11 @@ func TestListPagesByCursor(t *testing.T) {
 		if page.json["hasMore"] == true {
 			path = fmt.Sprintf("/api/v1/links?limit=3&cursor=%.0f", page.json["nextCursor"])
 		} else if page.json["nextCursor"] != nil {
-			t.Errorf("the last page has nextCursor %v", page.json["nextCursor"])
+			t.Errorf("the last page has the nextCursor %v, want null", page.json["nextCursor"])
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("pages (-want +got):\n%s", d)
+		t.Errorf("the pages list the links (-want +got):\n%s", d)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			t.Parallel()
 			a := as(t, tt.plan).do("POST", tt.path, tt.body)
 			if a.status != tt.status || a.code() != tt.code {
-				t.Errorf("%d %s, want %d %s", a.status, a.raw, tt.status, tt.code)
+				t.Errorf("the response is %d %s, want %d %s", a.status, a.raw, tt.status, tt.code)
 			}
 		})
 	}
@@ -175,13 +175,13 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 			other.t = t
 			a, b := other.do(tt.method, tt.foreign, body), other.do(tt.method, tt.missing, body)
 			if a.status != 404 || b.status != 404 {
-				t.Fatalf("another account's record: %d %s, missing: %d %s", a.status, a.raw, b.status, b.raw)
+				t.Fatalf("another account's record returned %d %s and a missing one %d %s, want 404 for both", a.status, a.raw, b.status, b.raw)
 			}
 			strip := func(x *answer) string {
 				return strings.ReplaceAll(string(x.raw), x.header.Get("X-Request-Id"), "")
 			}
 			if strip(a) != strip(b) {
-				t.Errorf("another account's record gives %s, a missing one gives %s", a.raw, b.raw)
+				t.Errorf("another account's record returned %s and a missing one %s, want the same", a.raw, b.raw)
 			}
 		})
 	}
@@ -209,31 +209,31 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
 	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
 	for range 2 {
-		// Fill the caches first, because the later responses must not come from a
-		// replica's cache.
+		// Fill the caches first, because the later responses must be correct although a replica has
+		// cached the records.
 		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
-			t.Fatalf("before: the link returns %d and the page %d", a, b)
+			t.Fatalf("before the suspension, the link returned %d and the page %d, want 302 and 200", a, b)
 		}
 		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": true})
 		for _, address := range []string{short, share} {
 			if got := visit(t, address); got.status != 410 {
-				t.Errorf("%s of a suspended account returns %d", address, got.status)
+				t.Errorf("%s of a suspended account returned %d, want 410", address, got.status)
 			}
 			if got := visit(t, address, "Accept", "application/json"); got.status != 410 || got.code() != "ACCOUNT_SUSPENDED" {
-				t.Errorf("%s as JSON: %d %s", address, got.status, got.raw)
+				t.Errorf("%s as JSON returned %d, want 410 ACCOUNT_SUSPENDED: %s", address, got.status, got.raw)
 			}
 		}
 		if got := c.do("GET", "/api/v1/links", nil); got.status != 403 || got.code() != "ACCOUNT_SUSPENDED" {
-			t.Errorf("the API: %d %s", got.status, got.raw)
+			t.Errorf("the API returned %d, want 403 ACCOUNT_SUSPENDED: %s", got.status, got.raw)
 		}
 		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": false})
 	}
 	if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
-		t.Errorf("after: the link returns %d and the page %d", a, b)
+		t.Errorf("after the suspension, the link returned %d and the page %d, want 302 and 200", a, b)
 	}
 }
 
-// The transport checks each response against the document.
+// The transport checks each response against the API document.
 func TestATakenExternalIDIsRefusedAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -245,7 +245,7 @@ func TestATakenExternalIDIsRefusedAsTheDocumentSays(t *testing.T) {
 		c.want(409, "PATCH", "/api/v1/links/"+other.str("id"), map[string]any{"externalId": id}),
 	} {
 		if a.code() != "EXTERNAL_ID_TAKEN" {
-			t.Errorf("%d %s", a.status, a.raw)
+			t.Errorf("the status is %d, want EXTERNAL_ID_TAKEN: %s", a.status, a.raw)
 		}
 	}
 }

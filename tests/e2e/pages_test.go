@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// list is a list in the API that has records.
+// list is a list of the API.
 type list struct {
 	path string
-	// field is the name of the record's field whose value create returns.
+	// field is the field of a record with the value that create returns.
 	field string
-	// create makes the nth record. remove deletes the record that create returned; it is nil
-	// if records cannot be deleted.
+	// create creates record n. remove deletes the record that create returned. It is nil if records
+	// cannot be deleted.
 	create func(n int) string
 	remove func(record string)
 }
 
-// lists makes records for every list that has a cursor in its body.
+// lists creates records for every list that has a cursor in its body.
 func (a *tenantOf) lists() map[string]list {
 	type m = map[string]any
 	under := func(path string) func(string) {
@@ -63,7 +63,7 @@ func (a *tenantOf) lists() map[string]list {
 	}
 }
 
-// page reads a page of two records. cursor is nil for the first one.
+// page reads a page of two records. cursor is nil for the first page.
 func (c *caller) page(l list, cursor any) (records []string, next any) {
 	c.t.Helper()
 	q := url.Values{"limit": {"2"}}
@@ -89,7 +89,7 @@ func (c *caller) page(l list, cursor any) (records []string, next any) {
 	return records, next
 }
 
-// cursorText writes a cursor as a query parameter. The cursors of links are whole numbers.
+// cursorText formats a cursor as a query parameter. The cursors of links are integers.
 func cursorText(cursor any) string {
 	if n, ok := cursor.(float64); ok {
 		return fmt.Sprintf("%.0f", n)
@@ -97,8 +97,8 @@ func cursorText(cursor any) string {
 	return cursor.(string)
 }
 
-// Records are added and removed while pages are read. Each record that exists the whole time
-// must appear once.
+// The test adds and removes records while it reads pages. Each record that exists during the whole
+// test must appear once.
 func TestEveryListComesInPages(t *testing.T) {
 	t.Parallel()
 	file := stackFile{BaseURL: stack.BaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}
@@ -139,7 +139,7 @@ func TestEveryListComesInPages(t *testing.T) {
 		}
 		for r := range stay {
 			if seen[r] != 1 {
-				t.Errorf("%s: %s was listed %d times, want once", name, r, seen[r])
+				t.Errorf("%s: %s was listed %d times, want 1", name, r, seen[r])
 			}
 		}
 		if cursors[name] == "" {
@@ -154,7 +154,7 @@ func TestEveryListComesInPages(t *testing.T) {
 			}
 		}
 		for _, limit := range []string{"0", "101", "-1", "1.5", "all", ""} {
-			refused("VALIDATION_ERROR", "a wrong limit", "limit="+limit)
+			refused("VALIDATION_ERROR", "an invalid limit", "limit="+limit)
 		}
 		refused("INVALID_CURSOR", "an empty cursor", "cursor=")
 		refused("INVALID_CURSOR", "a made-up cursor", "cursor=nonsense")
@@ -164,7 +164,7 @@ func TestEveryListComesInPages(t *testing.T) {
 			}
 		}
 		if name == "links" {
-			continue // the cursor is a number that is valid in every account's list
+			continue // the cursor is an integer that is valid in every account's list
 		}
 		theirs := others[name]
 		for n := range 3 {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// program builds linkreel once for all process tests and returns the path of the program.
+// program builds linkreel once for all process tests and returns its path.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "linkreel-bin-")
 	if err != nil {
@@ -28,20 +28,20 @@ var program = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(dir, "linkreel")
 	out, err := exec.Command("go", "build", "-o", path, "../../services/standalone/cmd/linkreel").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build linkreel: %w\n%s", err, out)
+		return "", fmt.Errorf("cannot build linkreel: %w\n%s", err, out)
 	}
 	return path, nil
 })
 
-// installation is a working folder with data and ports. It outlives the processes that
-// run on it.
+// installation is a working folder with data and ports. Several processes can use it, one after
+// another.
 type installation struct {
 	t      *testing.T
 	dir    string
 	base   int
 	env    []string // added to the test's own environment
-	data   string   // absolute path of a data directory other than the default
-	beside bool     // another stack started from dir is running
+	data   string   // the absolute path of a data directory other than the default
+	beside bool     // another stack that was started from dir is running
 }
 
 // stackPath is the path at which `linkreel up` writes stack.json.
@@ -57,7 +57,7 @@ func install(t *testing.T) *installation {
 	return &installation{t: t, dir: t.TempDir(), base: fourFreePorts(t)}
 }
 
-// process is one `linkreel up`.
+// process is one running `linkreel up`.
 type process struct {
 	cmd  *exec.Cmd
 	out  *bytes.Buffer
@@ -81,7 +81,7 @@ func (i *installation) start() *process {
 		i.t.Fatal(err)
 	}
 	go func() { p.done <- p.cmd.Wait(); close(p.done) }()
-	i.t.Cleanup(p.kill) // kill it before the folders to which it writes are removed
+	i.t.Cleanup(p.kill) // kill the process before the test removes the folders to which it writes
 	return p
 }
 
@@ -94,7 +94,7 @@ type stackFile struct {
 	Keys         map[string]string `json:"keys"`
 }
 
-// up starts a process and waits until it reports that it is ready.
+// up starts a process and waits until it is ready.
 func (i *installation) up() (*process, stackFile) {
 	i.t.Helper()
 	started := time.Now()
@@ -103,13 +103,13 @@ func (i *installation) up() (*process, stackFile) {
 	eventually(i.t, 60*time.Second, "stack.json is written", func() bool {
 		select {
 		case err := <-p.done:
-			i.t.Fatalf("linkreel ended: %v\n%s", err, p.out)
+			i.t.Fatalf("linkreel exited before it was ready: %v\n%s", err, p.out)
 		default:
 		}
 		path := i.stackPath()
 		info, err := os.Stat(path)
 		if err != nil || info.ModTime().Before(started) {
-			return false // the file is missing, or the killed process has left it
+			return false // the file is missing, or a killed process left it
 		}
 		text, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(text, &s) == nil
@@ -132,7 +132,7 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	i := install(t)
 	p, s := i.up()
 	if len(s.Keys) != 4 || s.AdminToken == "" || s.UploadURL == "" {
-		t.Fatalf("stack.json is %+v", s)
+		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload address", s)
 	}
 	c := s.as(t, "creator")
 
@@ -140,24 +140,24 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "upload is cut"})
 	busy := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "transcoding is cut"})
 	if a := put(t, busy.str("uploadUrl"), clip(t, 20, "1280x720"), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload returns %d", a.status)
+		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
 	eventually(t, 30*time.Second, "the video is being processed", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+busy.str("videoId"), nil).str("status") != "uploading"
 	})
 	half := startHalfUpload(t, waiting.str("uploadUrl"))
-	p.kill() // in the middle of an upload and of a job
+	p.kill() // during an upload and a job
 	half()
 
 	p, s = i.up()
-	c = s.as(t, "creator") // the demo keys survive too
+	c = s.as(t, "creator") // the demo keys must survive the kill
 	if got := visit(t, link.str("shortUrl")); got.status != 302 || got.header.Get("Location") != "https://example.com/kept" {
-		t.Errorf("after the kill, the link returns %d %q", got.status, got.header.Get("Location"))
+		t.Errorf("after the kill, the link returned %d with Location %q, want 302 to https://example.com/kept", got.status, got.header.Get("Location"))
 	}
 	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Errorf("repeating the upload at the same address returns %d %s", a.status, a.raw)
+		t.Errorf("repeating the upload at the same address returned %d, want 200: %s", a.status, a.raw)
 	}
-	// Nothing requests the video whose job was interrupted, so the sweep must find it.
+	// No request mentions the video with the interrupted job, so the sweep must find it.
 	eventually(t, 2*time.Minute, "both videos are ready", func() bool {
 		list := c.want(200, "GET", "/api/v1/videos", nil)
 		for _, v := range list.json["data"].([]any) {
@@ -181,13 +181,13 @@ func (i *installation) interrupt(p *process) {
 	select {
 	case err := <-p.done:
 		if err != nil {
-			i.t.Errorf("Ctrl-C ends with %v\n%s", err, p.out)
+			i.t.Errorf("after Ctrl-C, the program exited with %v, want no error\n%s", err, p.out)
 		}
 	case <-time.After(30 * time.Second):
-		i.t.Fatal("Ctrl-C does not end the program")
+		i.t.Fatal("the program did not exit within 30 s of Ctrl-C")
 	}
 	if _, err := os.Stat(i.stackPath()); !os.IsNotExist(err) {
-		i.t.Errorf("stack.json outlives the program: %v", err)
+		i.t.Errorf("stack.json still exists after the program exited: %v", err)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second := &installation{t: t, dir: first.dir, base: fourFreePorts(t), data: t.TempDir(), beside: true}
 	p, two := second.up()
 	if one.BaseURL == two.BaseURL {
-		t.Fatalf("both systems report the address %s", one.BaseURL)
+		t.Fatalf("both systems have the address %s", one.BaseURL)
 	}
 	unchanged := func(when string) {
 		var s stackFile
@@ -208,14 +208,14 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 			err = json.Unmarshal(text, &s)
 		}
 		if err != nil || s.BaseURL != one.BaseURL {
-			t.Errorf("%s, the first system's stack.json names %q, want %q: %v", when, s.BaseURL, one.BaseURL, err)
+			t.Errorf("%s, the first system's stack.json has the address %q, want %q: %v", when, s.BaseURL, one.BaseURL, err)
 		}
 	}
-	unchanged("beside the second system")
+	unchanged("while the second system runs")
 	second.interrupt(p)
-	unchanged("after the second system")
+	unchanged("after the second system exited")
 
-	// When it runs alone, it uses .local/stack.json, wherever its data directory is.
+	// A system that runs alone uses .local/stack.json, whatever its data directory is.
 	first.interrupt(p1)
 	second.beside = false
 	p, _ = second.up()
@@ -228,36 +228,36 @@ func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
 	_, _ = first.up()
 	second := &installation{t: t, dir: t.TempDir(), base: first.base}
 	if out := second.fails(); !strings.Contains(out, fmt.Sprintf("port %d is in use", first.base)) {
-		t.Errorf("a busy port prints %q", out)
+		t.Errorf("with a busy port, the program printed %q, want the port", out)
 	}
 	third := &installation{t: t, dir: first.dir, base: fourFreePorts(t)}
 	if out := third.fails(); !strings.Contains(out, "another Linkreel is running on") {
-		t.Errorf("a second instance prints %q", out)
+		t.Errorf("a second instance printed %q, want that another one is running", out)
 	}
 	if _, err := os.Stat(filepath.Join(first.dir, ".local", "stack.json")); err != nil {
-		t.Errorf("the refused instance removed the first one's stack.json: %v", err)
+		t.Errorf("the instance that could not start removed the first one's stack.json: %v", err)
 	}
 }
 
-// fails runs a process that must exit by itself with an error code and one line of text.
+// fails runs a process that must exit without a signal, with an error code and one line of text.
 func (i *installation) fails() string {
 	i.t.Helper()
 	p := i.start()
 	select {
 	case err := <-p.done:
 		if err == nil {
-			i.t.Errorf("the program ended without an error\n%s", p.out)
+			i.t.Errorf("the program exited without an error, want one\n%s", p.out)
 		}
 	case <-time.After(20 * time.Second):
-		i.t.Fatalf("the program did not refuse to start\n%s", p.out)
+		i.t.Fatalf("the program did not exit within 20 s, want an error at the start\n%s", p.out)
 	}
 	if lines := strings.Count(strings.TrimSpace(p.out.String()), "\n"); lines > 0 {
-		i.t.Errorf("the reason takes more than one line:\n%s", p.out)
+		i.t.Errorf("the error message has more than one line:\n%s", p.out)
 	}
 	return p.out.String()
 }
 
-// span is a span as the console exporter prints it.
+// span is a span in the format of the console exporter.
 type span struct {
 	Name        string
 	SpanContext struct{ TraceID string }
@@ -267,13 +267,13 @@ type span struct {
 func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	i.env = []string{"OTEL_TRACES_EXPORTER=console"} // the standard variable, not one of ours
+	i.env = []string{"OTEL_TRACES_EXPORTER=console"} // OpenTelemetry's standard variable
 	p, s := i.up()
 	c := s.as(t, "creator")
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
 	video := c.want(201, "POST", "/api/v1/videos", map[string]any{})
 	if a := put(t, video.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Fatalf("upload returns %d", a.status)
+		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
 	waitFor(t, c, video.str("videoId"), "ready", nil)
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -291,7 +291,7 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 		var sp span
 		dec := json.NewDecoder(strings.NewReader(text[at:]))
 		if err := dec.Decode(&sp); err != nil {
-			t.Fatalf("span: %v", err)
+			t.Fatalf("cannot parse a span: %v", err)
 		}
 		text = text[at+int(dec.InputOffset()):]
 		names[sp.SpanContext.TraceID] = append(names[sp.SpanContext.TraceID], sp.Name)
@@ -304,11 +304,11 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	create := names[link.header.Get("X-Request-Id")]
 	for _, want := range []string{"POST /api/v1/links", "cloud.google.com/go/firestore.Client.Commit"} {
 		if !slices.Contains(create, want) {
-			t.Errorf("the create's trace has no span %q: %v", want, create)
+			t.Errorf("the trace of the create has no span %q, only %v", want, create)
 		}
 	}
 	if len(linked) == 0 {
-		t.Fatal("the worker's trace has no link")
+		t.Fatal("the worker's trace has no link to another trace")
 	}
 	if !slices.ContainsFunc(names[linked[0]], func(n string) bool { return strings.Contains(n, "firestore") }) {
 		t.Errorf("the trace that the worker is linked to has no Firestore span: %v", names[linked[0]])

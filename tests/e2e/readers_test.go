@@ -15,9 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Anybody who has a video's upload address can replace its file, and anybody who has a
-// session's address can end the recording. So the API shows both only to callers with
-// videos:write.
+// A video's upload address is enough to replace its file, and a session's address is enough to end
+// the recording. The API therefore returns both only to callers with the scope videos:write.
 func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -42,7 +41,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 				return with(cookie.Value)
 			}
 		}
-		t.Fatalf("%s is not signed in", role)
+		t.Fatalf("the member with the role %s has no session", role)
 		return nil
 	}
 	owner := session("owner")
@@ -59,12 +58,12 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	check(t, os.WriteFile(empty, nil, 0o600))
 
-	// A video without its file, a recording, and a failed video.
+	// Create a video without its file, a recording, and a failed video.
 	var ids []string
 	for _, body := range []m{{"title": "Waiting"}, {"title": "Recording", "recording": true}, {"title": "Failed"}} {
 		v := owner.want(201, "POST", "/api/v1/videos", body)
 		if v.str("uploadUrl") == "" || v.str("resumableUploadUrl") == "" {
-			t.Fatalf("the owner's response lacks the addresses: %s", v.raw)
+			t.Fatalf("the owner's response lacks an upload address: %s", v.raw)
 		}
 		ids = append(ids, v.str("videoId"))
 		if body["title"] == "Failed" {
@@ -87,9 +86,9 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 		t.Helper()
 		for _, id := range ids {
 			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
-				// The API document itself contains the field names.
+				// The API document contains the field names.
 				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
-					t.Errorf("%s shows %s", where, writes)
+					t.Errorf("%s contains %s", where, writes)
 					return
 				}
 			}
@@ -111,7 +110,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 				paths = append(paths, strings.Replace(route.Path, "{id}", id, 1))
 			}
 			if paths == nil {
-				t.Errorf("%s: give it an id to read", route.Path)
+				t.Errorf("%s: add the ID of a record to read", route.Path)
 			}
 		}
 		for _, path := range paths {
@@ -124,14 +123,14 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			}
 			clean("the owner's "+path, func() string {
 				if strings.HasPrefix(path, "/api/v1/videos/") && strings.Count(path, "/") == 4 {
-					return "" // the only operation that shows the addresses
+					return "" // only this operation returns the addresses
 				}
 				return string(owner.do(http.MethodGet, path, nil).raw)
 			}())
 		}
 	}
 	if asked < 20 {
-		t.Errorf("only %d responses were read", asked)
+		t.Errorf("only %d responses were checked, want at least 20", asked)
 	}
 	for _, path := range []string{"/app/videos", "/app/videos/" + ids[0], "/app/videos/" + ids[1], "/app/videos/" + ids[2], "/app/videos/" + ids[2] + "/status", "/app/activity", "/app"} {
 		clean("a viewer's page "+path, people["viewer"].get(stack.BaseURL+path).html)

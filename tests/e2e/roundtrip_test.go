@@ -32,8 +32,8 @@ func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 	return stdout.String(), stderr.String()
 }
 
-// linksOf returns the links of an export, the oldest first, without the values that a
-// deployment assigns: ids, addresses, clicks and some times.
+// linksOf returns the links of an export, oldest first. It omits the values that a deployment
+// assigns: IDs, addresses, clicks and some times.
 func linksOf(t *testing.T, export string) (links []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(export) {
@@ -50,10 +50,10 @@ func linksOf(t *testing.T, export string) (links []map[string]any) {
 		for _, own := range []string{"id", "_id", "shortUrl", "updatedAt", "clicks", "importedClicks"} {
 			delete(l.Data, own)
 		}
-		l.Data["all clicks"] = total + clicks // clicks counted by the first deployment are imported clicks in the second
+		l.Data["all clicks"] = total + clicks // the second deployment shows the first one's counted clicks as imported clicks
 		links = append(links, l.Data)
 	}
-	slices.Reverse(links) // an export lists the newest first
+	slices.Reverse(links) // an export lists the newest link first
 	return links
 }
 
@@ -78,7 +78,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 				item[field] = value
 			}
 		}
-		if item["redirectType"] == nil { // a 308 cannot have a limit
+		if item["redirectType"] == nil { // a link with status 308 cannot have a limit
 			item["maxClicks"] = 1000 + i
 		}
 		items = append(items, item)
@@ -100,11 +100,11 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	_, notes := there.linkreel("links", "import", file)
 	t.Log(notes)
 	if !strings.Contains(notes, "created 90 links, 0 rows failed") || !strings.Contains(notes, "not kept: ") {
-		t.Errorf("the import prints %q", notes)
+		t.Errorf("the import printed %q, want 90 created links, no failed rows and the list of values that were not kept", notes)
 	}
 	brought, _ := there.linkreel("account", "export")
-	// The file lists the newest link first, and the new deployment lists links in the order
-	// of their arrival.
+	// The file lists the newest link first. The new deployment lists links in the order of their
+	// arrival.
 	want, got := linksOf(t, taken), linksOf(t, brought)
 	slices.Reverse(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -116,15 +116,14 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	var back struct{ Data []struct{ Slug string } }
 	check(t, json.Unmarshal(there.want(200, "GET", "/api/v1/links?limit=1", nil).raw, &back))
 	if len(back.Data) != 1 || back.Data[0].Slug != name+"-0" {
-		t.Errorf("the link that arrived last is %+v", back)
+		t.Errorf("the link that arrived last is %+v, want the slug of the first link", back)
 	}
 	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
-		t.Errorf("a short address in the second deployment: %d", a.status)
+		t.Errorf("a short address of the second deployment returned %d, want 302 or 410", a.status)
 	}
 }
 
-// `domains list` must show what `apply` has set, and applying that output must change
-// nothing.
+// `domains list` must show what `apply` has set. Applying its output must change nothing.
 func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Applies")
@@ -134,7 +133,7 @@ func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 		t.Helper()
 		check(t, os.WriteFile(file, []byte("domains: [{hostname: "+host+", "+pages+"}]"), 0o600))
 		if out, notes := a.linkreel("apply", "-f", file); !strings.Contains(notes, want) {
-			t.Errorf("apply %s: %s\n%s\nwant %q", pages, notes, out, want)
+			t.Errorf("apply of %s printed %s\n%s\nwant %q", pages, notes, out, want)
 		}
 	}
 	shown := func() (pages string) {
@@ -151,7 +150,7 @@ func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	apply(`homeUrl: "https://Example.com/ä b?q=1#top", notFoundUrl: "https://example.com/lost"`, "1 created, 0 changed")
 	pages := shown()
 	if want := `homeUrl: "https://Example.com/ä b?q=1#top", notFoundUrl: "https://example.com/lost", expiredUrl: "", `; pages != want {
-		t.Errorf("shows %s\nwant  %s", pages, want)
+		t.Errorf("`domains list` shows %s\nwant %s", pages, want)
 	}
 	apply(pages, "0 created, 0 changed, 1 as they were")
 	apply(`notFoundUrl: "", expiredUrl: "https://example.com/over"`, "0 created, 1 changed")

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// All stories share stack. Each makes its own records.
+// All tests share stack. Each test creates its own records.
 var stack *standalone.Stack
 
 func TestMain(m *testing.M) {
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runTests runs the tests against the system whose stack.json LINKREEL_STACK names, such
-// as one on a cluster. Without it, it starts a system.
+// runTests runs the tests against the system of the stack.json in LINKREEL_STACK, for example one
+// on a cluster. Without this variable, it starts a system.
 func runTests(m *testing.M) int {
 	if path := os.Getenv("LINKREEL_STACK"); path != "" {
 		text, err := os.ReadFile(path)
@@ -36,7 +36,7 @@ func runTests(m *testing.M) int {
 			err = json.Unmarshal(text, &stack)
 		}
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "read LINKREEL_STACK:", err)
+			fmt.Fprintln(os.Stderr, "cannot read LINKREEL_STACK:", err)
 			return 1
 		}
 		return m.Run()
@@ -59,12 +59,12 @@ func runTests(m *testing.M) int {
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
 	}})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "start the stack:", err)
+		fmt.Fprintln(os.Stderr, "cannot start the stack:", err)
 		return 1
 	}
 	code := m.Run()
 	if err := stack.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the stack:", err)
+		fmt.Fprintln(os.Stderr, "cannot stop the stack:", err)
 		code = 1
 	}
 	if code != 0 {
@@ -76,7 +76,7 @@ func runTests(m *testing.M) int {
 	return code
 }
 
-// caller speaks to the API with one key.
+// caller calls the API with one key.
 type caller struct {
 	t    testing.TB
 	base string
@@ -84,7 +84,7 @@ type caller struct {
 	http *http.Client
 }
 
-// as returns a caller on the demo account of plan.
+// as returns a caller with the key of the plan's demo account.
 func as(t testing.TB, plan string) *caller {
 	t.Helper()
 	key, ok := stack.Keys[plan]
@@ -97,7 +97,7 @@ func as(t testing.TB, plan string) *caller {
 	}}
 }
 
-// answer is a response that has been read.
+// answer is a response and its complete body.
 type answer struct {
 	status int
 	header http.Header
@@ -113,8 +113,8 @@ func (a *answer) code() string {
 	return s
 }
 
-// do sends a request. A body other than a string or nil is encoded as JSON. headers are
-// pairs of name and value.
+// do sends a request. It encodes a body as JSON unless the body is a string or nil. headers
+// contains pairs of name and value.
 func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	var reader io.Reader
@@ -149,7 +149,7 @@ func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	return send(c.t, c.http, req)
 }
 
-// want is like do, but fails the test if the response has another status.
+// want is like do, but it fails the test if the response has another status.
 func (c *caller) want(status int, method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	a := c.do(method, path, body, headers...)
@@ -175,7 +175,7 @@ func send(t testing.TB, client *http.Client, req *http.Request) *answer {
 	return a
 }
 
-// visit sends a visitor's first request: a GET that does not follow redirects.
+// visit sends a visitor's first request, a GET that does not follow redirects.
 func visit(t testing.TB, url string, headers ...string) *answer {
 	t.Helper()
 	c := &caller{t: t, http: &http.Client{Timeout: 30 * time.Second,
@@ -183,20 +183,19 @@ func visit(t testing.TB, url string, headers ...string) *answer {
 	return c.do(http.MethodGet, url, nil, headers...)
 }
 
-// eventually waits until ok returns true. what describes the condition in the failure
-// message.
+// eventually waits until ok returns true. The failure message contains what.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not true within %s: %s", within, what)
+			t.Fatalf("after %s, still waiting for: %s", within, what)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// clip makes an mp4 of H.264 and AAC with a moving picture and a tone.
+// clip makes an MP4 file of H.264 and AAC with a moving picture and a tone.
 func clip(t testing.TB, seconds int, size string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")
@@ -205,12 +204,12 @@ func clip(t testing.TB, seconds int, size string) string {
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=frequency=440:duration=%d", seconds),
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "60", "-c:a", "aac", "-shortest", path}
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", args...).CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v\n%s", err, out)
+		t.Fatalf("cannot make a clip: %v\n%s", err, out)
 	}
 	return path
 }
 
-// put uploads a file as curl -T does.
+// put uploads a file in the way of curl -T.
 func put(t testing.TB, url, path, contentType string) *answer {
 	t.Helper()
 	f, err := os.Open(path)

@@ -1,13 +1,13 @@
-// Command failures plays failures of docs/failures.md on real processes: the services run as
-// separate processes, links twice, with localcloud, Redis, and a Prometheus with the chart's
-// rules.
+// Command failures runs failures of docs/failures.md with real processes. The services run as
+// separate processes, two of them for links, with localcloud, Redis, and a Prometheus with the
+// chart's rules.
 //
 //	go run ./tests/failures redis-slow links-killed
 //
-// It makes light traffic, waits until no alert fires, and breaks something. It prints which
-// alerts fire, and how long after the failure, which alerts end after the repair, and how
-// many calls failed. It needs redis-server, prometheus and ffmpeg (make tools) and helm
-// (make .local/bin/helm).
+// It makes light traffic, waits until no alert fires, and causes the failure. It prints which
+// alerts fire and how long after the failure, which alerts end after the repair, and how many calls
+// failed. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
+// .local/bin/helm).
 package main
 
 import (
@@ -23,14 +23,14 @@ import (
 	"time"
 )
 
-// failure is something that breaks and can be repaired.
+// failure is a fault that this program can cause and repair.
 type failure struct {
 	what   string
 	breaks func(ctx context.Context, s *stack) error
 	mends  func(s *stack) error
 }
 
-// failures lists what this program can play.
+// failures lists the failures that this program can run.
 var failures = map[string]failure{
 	"redis-dead": {
 		"Redis is dead",
@@ -100,8 +100,8 @@ var failures = map[string]failure{
 }
 
 func main() {
-	broken := flag.Duration("broken", 14*time.Minute, "how long the failure lasts")
-	after := flag.Duration("after", 4*time.Minute, "how long to watch after the repair")
+	broken := flag.Duration("broken", 14*time.Minute, "duration of the failure")
+	after := flag.Duration("after", 4*time.Minute, "time to watch after the repair")
 	dir := flag.String("dir", "", "folder for data, logs and the timeline (default: a new one)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -113,7 +113,7 @@ func main() {
 		}
 	}
 	if len(names) == 0 {
-		fmt.Fprintln(os.Stderr, "name one or more of:", strings.Join(slices.Sorted(maps.Keys(failures)), ", "))
+		fmt.Fprintln(os.Stderr, "no failure given; use one or more of:", strings.Join(slices.Sorted(maps.Keys(failures)), ", "))
 		stop()
 		os.Exit(2)
 	}
@@ -126,7 +126,7 @@ func main() {
 	}
 }
 
-// play plays one failure on a new stack.
+// play runs one failure on a new stack.
 func play(ctx context.Context, dir, name string, broken, after time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -141,7 +141,7 @@ func play(ctx context.Context, dir, name string, broken, after time.Duration) er
 		return err
 	}
 	f := failures[name]
-	fmt.Printf("== %s: %s\n   everything is in %s; Prometheus is http://%s\n", name, f.what, s.dir, s.prometheus)
+	fmt.Printf("== %s: %s\n   the files are in %s; Prometheus is at http://%s\n", name, f.what, s.dir, s.prometheus)
 	if err := s.quiet(ctx); err != nil {
 		return err
 	}
@@ -166,6 +166,6 @@ func play(ctx context.Context, dir, name string, broken, after time.Duration) er
 		return err
 	}
 	fmt.Println("   after:", s.counts.take())
-	endTraffic() // otherwise the newest clicks are never counted yet
+	endTraffic() // otherwise the newest clicks are not counted yet
 	return s.compareClicks(ctx)
 }

@@ -46,8 +46,8 @@ type stack struct {
 	firing     map[string]bool
 }
 
-// startStack builds the programs and starts everything. Its files are in a new folder, or
-// in a folder of dir that is named after the failure.
+// startStack builds the programs and starts all processes. Its files are in a new folder, or in the
+// failure's folder under dir.
 func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
@@ -76,8 +76,7 @@ func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder of the built programs. Later plays use the programs that are
-// there.
+// programs is the folder of the built programs. Later runs use existing programs.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {
@@ -89,7 +88,7 @@ func build(ctx context.Context) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
+		return fmt.Errorf("cannot build the programs: %w\n%s", err, out)
 	}
 	return nil
 }
@@ -221,8 +220,8 @@ func (s *stack) ready(ctx context.Context, name, address string) error {
 	return fmt.Errorf("%s is not ready; see %s", name, s.processes[name].log)
 }
 
-// startPrometheus starts a Prometheus that collects the same metrics and has the same
-// rules as one that uses the chart's ServiceMonitor and rules.
+// startPrometheus starts a Prometheus with the metrics and the rules of one that uses the chart's
+// ServiceMonitor and rules.
 func (s *stack) startPrometheus(ctx context.Context) error {
 	rules := exec.CommandContext(ctx, "helm", "template", release, "charts/linkreel", "--namespace", namespace, "--show-only", "templates/rules.yaml",
 		"--set", "metrics.rules.enabled=true")
@@ -231,13 +230,13 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			return fmt.Errorf("render the rules: %s", exit.Stderr)
+			return fmt.Errorf("cannot render the rules: %s", exit.Stderr)
 		}
-		return fmt.Errorf("render the rules: %w", err)
+		return fmt.Errorf("cannot render the rules: %w", err)
 	}
 	var rendered struct{ Spec any }
 	if err := yaml.Unmarshal(text, &rendered); err != nil {
-		return fmt.Errorf("render the rules: %w", err)
+		return fmt.Errorf("cannot parse the rendered rules: %w", err)
 	}
 	if text, err = yaml.Marshal(rendered.Spec); err != nil {
 		return err
@@ -287,7 +286,7 @@ func (s *stack) stop() {
 	}
 }
 
-// flap alternates between cutting a dependency off and healing it until ctx ends.
+// flap repeatedly cuts a dependency off and restores it until ctx ends.
 func (s *stack) flap(ctx context.Context, name string, half time.Duration) error {
 	if err := s.proxies[name].cut(); err != nil {
 		return err
@@ -295,7 +294,7 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	go func() {
 		for cut := true; outage.Pause(ctx, half); cut = !cut {
 			if cut {
-				_ = s.proxies[name].heal() // the next turn will try again
+				_ = s.proxies[name].heal() // the next turn tries again
 			} else {
 				_ = s.proxies[name].cut()
 			}
@@ -304,8 +303,8 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	return nil
 }
 
-// killEvery kills a process again and again until ctx ends. It restarts the process after
-// five seconds, with a wait that doubles up to a minute, much as Kubernetes does.
+// killEvery kills a process repeatedly until ctx ends. Like Kubernetes, it restarts the process
+// after a backoff that starts at five seconds and doubles up to a minute.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {
@@ -319,8 +318,7 @@ func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) 
 	return nil
 }
 
-// process is a program that can be killed and started again. All its output goes to one
-// log.
+// process is a program that can be killed and restarted. All its output is in one log.
 type process struct {
 	program    string
 	args, env  []string
@@ -351,7 +349,7 @@ func (p *process) kill() error {
 		return nil
 	}
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the process was killed, so an error is normal
+	_ = p.cmd.Wait() // the process was killed, so an error is expected
 	p.cmd = nil
 	return err
 }
@@ -362,7 +360,7 @@ func (p *process) signal(sig os.Signal) error {
 	return p.cmd.Process.Signal(sig)
 }
 
-// proxy is in front of a dependency.
+// proxy forwards connections to a dependency.
 type proxy struct{ *toxiproxy.Proxy }
 
 func (p *proxy) slow(by time.Duration) error {
@@ -388,7 +386,7 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// call sends a request and decodes the JSON of the response into out, unless out is nil.
+// call sends a request. Unless out is nil, it decodes the JSON of the response into out.
 func call(ctx context.Context, method, address, token string, in, out any) (status int, err error) {
 	var body bytes.Buffer
 	if in != nil {
@@ -416,7 +414,7 @@ func call(ctx context.Context, method, address, token string, in, out any) (stat
 		return resp.StatusCode, err
 	}
 	if resp.StatusCode >= 400 {
-		return resp.StatusCode, fmt.Errorf("%s %s: %s: %s", method, address, resp.Status, text)
+		return resp.StatusCode, fmt.Errorf("%s %s returned %s: %s", method, address, resp.Status, text)
 	}
 	return resp.StatusCode, json.Unmarshal(text, out)
 }
@@ -427,7 +425,7 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// query asks Prometheus and decodes the response.
+// query sends a query to Prometheus and decodes the response.
 func (s *stack) query(ctx context.Context, path string, values url.Values, out any) error {
 	_, err := call(ctx, http.MethodGet, "http://"+s.prometheus+path+"?"+values.Encode(), "", nil, out)
 	return err

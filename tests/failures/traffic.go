@@ -22,7 +22,7 @@ import (
 
 // counts counts responses by the kind of request, and their longest time.
 type counts struct {
-	addrs map[string]string // of the processes' ports
+	addrs map[string]string // addresses of the processes' ports
 
 	mu      sync.Mutex
 	answers map[string]int
@@ -59,11 +59,11 @@ func (c *counts) take() string {
 	return strings.Join(out, ", ")
 }
 
-// slugs is the number of links that are visited.
+// slugs is the number of links in the traffic.
 const slugs = 8
 
-// makeTraffic creates an account, links and a webhook, and then makes five redirects and one
-// API call a second, and an upload every 40 seconds, until ctx ends.
+// makeTraffic creates an account, links and a webhook. Until ctx ends, it then makes five redirects
+// and one API call per second, and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var account struct{ ID string }
@@ -93,7 +93,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	}
 	clip := filepath.Join(s.dir, "clip.mp4")
 	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
-		return fmt.Errorf("ffmpeg: %w: %s", err, out)
+		return fmt.Errorf("ffmpeg failed: %w: %s", err, out)
 	}
 	go s.every(ctx, 200*time.Millisecond, s.visit)
 	go s.every(ctx, time.Second, s.work)
@@ -101,7 +101,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	return nil
 }
 
-// every calls do at intervals, without waiting for calls that have not ended.
+// every calls do at intervals, without waiting for unfinished calls.
 func (s *stack) every(ctx context.Context, interval time.Duration, do func(context.Context, int)) {
 	for turn := 0; ; turn++ {
 		go do(ctx, turn)
@@ -111,9 +111,8 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// pod sends a request to one of the two pods of links. If that pod does not accept
-// connections, it sends the request to the other, as a Service does once it has detected
-// that.
+// pod sends a request to one of the two pods of links. If this pod does not accept connections, it
+// sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
 	for attempt := range 2 {
 		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
@@ -138,7 +137,7 @@ func (s *stack) visit(ctx context.Context, turn int) {
 	}
 }
 
-// work alternates between a list and a create, which has an event.
+// work alternates between a list and a create. A create writes an event.
 func (s *stack) work(ctx context.Context, turn int) {
 	begin := time.Now()
 	var status int
@@ -184,7 +183,7 @@ func put(ctx context.Context, address, path string) (status int, err error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// alerts returns the alerts that fire, with the labels that distinguish them.
+// alerts returns the firing alerts, with the labels that distinguish them.
 func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	var answer struct {
 		Data struct {
@@ -213,8 +212,8 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// quiet waits until Prometheus has read the metrics of every process for three minutes and
-// no alert fires.
+// quiet waits until Prometheus has read the metrics of every process for three minutes and no alert
+// fires.
 func (s *stack) quiet(ctx context.Context) error {
 	for begin := time.Now(); time.Since(begin) < 15*time.Minute; {
 		firing, err := s.alerts(ctx)
@@ -228,7 +227,7 @@ func (s *stack) quiet(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("alerts fire before anything is broken: %v", slices.Sorted(maps.Keys(s.firing)))
+	return fmt.Errorf("alerts fire before the failure: %v", slices.Sorted(maps.Keys(s.firing)))
 }
 
 // watch prints which alerts start to fire and which end, with the time since start.
@@ -257,8 +256,8 @@ func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) 
 	return nil
 }
 
-// compareClicks waits until the counters of all links equal the number of answered
-// redirects, or no longer change.
+// compareClicks waits until the counters of all links equal the number of answered redirects, or no
+// longer change.
 func (s *stack) compareClicks(ctx context.Context) error {
 	var shown, answered int64
 	for range 60 {
@@ -275,7 +274,7 @@ func (s *stack) compareClicks(ctx context.Context) error {
 		for slug, n := range clicks {
 			status, err := s.pod(ctx, 0, http.MethodGet, "api", "/api/v1/links?q="+url.QueryEscape(slug), nil, &page)
 			if err != nil || status != http.StatusOK {
-				return fmt.Errorf("read the counters: status %d: %w", status, err)
+				return fmt.Errorf("cannot read the counters: status %d: %w", status, err)
 			}
 			answered += n
 			for _, l := range page.Data {

@@ -36,16 +36,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The faults in this file prevent auth from looking up keys or from notifying the other
-// services. The tests use real processes, real signals and a real Redis.
+// The faults in this file prevent auth from looking up keys or from notifying the other services.
+// The tests use real processes, real signals and a real Redis.
 
 const (
 	authAdminToken    = "operator-token"
 	authInternalToken = "internal-token"
 )
 
-// authFull returns full if LINKREEL_FULL=1 asks for the long form of a test. Otherwise it
-// returns short.
+// authFull returns full if LINKREEL_FULL=1 requests the long form of a test. Otherwise it returns
+// short.
 func authFull(short, full int) int {
 	if os.Getenv("LINKREEL_FULL") == "1" {
 		return full
@@ -53,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary builds the service in the form in which it is shipped.
+// authBinary builds the service with the settings of a release.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -62,12 +62,12 @@ var authBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(cache, "linkreel-tests", "auth")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/linkreel/linkreel/services/auth/cmd/auth").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build auth: %w\n%s", err, out)
+		return "", fmt.Errorf("cannot build auth: %w\n%s", err, out)
 	}
 	return path, nil
 })
 
-// authWorld has the Firestore and the Redis that auth processes share.
+// authWorld has the Firestore and the Redis that the auth processes share.
 type authWorld struct {
 	t         testing.TB
 	firestore *firestore.Server
@@ -86,7 +86,7 @@ type authProcess struct {
 	world                *authWorld
 	api, admin, internal string // base addresses
 	cmd                  *exec.Cmd
-	done                 chan struct{} // closed when cmd has ended
+	done                 chan struct{} // closed when cmd has exited
 	log                  *bytes.Buffer
 }
 
@@ -96,7 +96,7 @@ func (b *authWorld) start() *authProcess {
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
-			b.t.Logf("log of auth on %s:\n%.4000s", p.api, p.log)
+			b.t.Logf("the log of auth on %s:\n%.4000s", p.api, p.log)
 		}
 	})
 	p.run()
@@ -133,21 +133,21 @@ func (p *authProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		// The parent-death signal is sent when the thread that forked ends, so this goroutine
-		// keeps its thread until the child has ended.
+		// The kernel sends the parent-death signal when the thread that forked ends. This goroutine
+		// keeps its thread until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the tests kill the process, so an error is normal
+			_ = cmd.Wait() // the tests kill the process, so an error is expected
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	authUntil(t, "auth listens", time.Minute, func() bool {
+	authUntil(t, "auth accepts requests", time.Minute, func() bool {
 		for _, addr := range []string{p.api, p.admin, p.internal} {
 			c, err := net.DialTimeout("tcp", addr, time.Second)
 			if err != nil {
@@ -176,7 +176,7 @@ func authUntil(t testing.TB, what string, patience time.Duration, ok func() bool
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not true within %v: %s", patience, what)
+			t.Fatalf("condition not met within %v: %s", patience, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -187,7 +187,7 @@ type authAnswer struct {
 	code   string
 	body   []byte
 	header http.Header
-	err    error // error of the connection; the service may have processed the request
+	err    error // the connection's error; the service may have processed the request
 }
 
 var authHTTP = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -219,7 +219,7 @@ func (a authAnswer) field(t testing.TB, name string) string {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(a.body, &m); err != nil || m[name] == nil {
-		t.Fatalf("no %s in %d %s (%v)", name, a.status, a.body, a.err)
+		t.Fatalf("the response %d %s has no %s (%v)", a.status, a.body, name, a.err)
 	}
 	return fmt.Sprint(m[name])
 }
@@ -228,12 +228,12 @@ func (p *authProcess) operator(method, path, body string) authAnswer {
 	p.world.t.Helper()
 	a := authCall(method, p.admin, path, authAdminToken, body)
 	if a.err != nil || a.status >= 300 {
-		p.world.t.Fatalf("%s %s: %d %s %v", method, path, a.status, a.body, a.err)
+		p.world.t.Fatalf("%s %s returned %d, want success: %s %v", method, path, a.status, a.body, a.err)
 	}
 	return a
 }
 
-// account creates an account and a key; [authProcess.key] creates more keys.
+// account creates an account and a key. [authProcess.key] creates more keys.
 func (p *authProcess) account(plan string) (id, key string) {
 	p.world.t.Helper()
 	id = p.operator("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`).field(p.world.t, "id")
@@ -258,18 +258,18 @@ func TestAuthNoReplicaAcceptsAKeyWhoseRevocationWasAnswered(t *testing.T) {
 		id, key := replicas[i%2].key(account)
 		for _, p := range replicas {
 			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.status != 200 {
-				t.Fatalf("before the revocation: %d %s %v", a.status, a.body, a.err)
+				t.Fatalf("before the revocation, the key got %d, want 200: %s %v", a.status, a.body, a.err)
 			}
 		}
 		replicas[i/2%2].operator("DELETE", "/admin/v1/keys/"+id, "")
 		for n, p := range replicas {
 			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.code != "API_KEY_REVOKED" {
 				accepted++
-				t.Errorf("trial %d, replica %d: %d %s %v", i, n, a.status, a.body, a.err)
+				t.Errorf("trial %d, replica %d: the revoked key got %d, want API_KEY_REVOKED: %s %v", i, n, a.status, a.body, a.err)
 			}
 		}
 	}
-	t.Logf("%d revocations × %d replicas: %d accepted", trials, len(replicas), accepted)
+	t.Logf("%d revocations at %d replicas: %d requests with a revoked key were accepted", trials, len(replicas), accepted)
 }
 
 func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
@@ -288,7 +288,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		}
 		done := make(chan authAnswer, 1)
 		go func() { done <- post() }()
-		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill can hit any moment of the request
+		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill must be able to hit any moment of the request
 		p.kill()
 		if a := <-done; a.err != nil {
 			killed++
@@ -300,13 +300,13 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 			return last.err == nil && last.code != "IDEMPOTENCY_IN_PROGRESS" && last.status != 503
 		})
 		if last.status != 201 {
-			t.Fatalf("round %d: %d %s", i, last.status, last.body)
+			t.Fatalf("round %d: the retry returned %d, want 201: %s", i, last.status, last.body)
 		}
 		secrets[last.field(t, "key")] = true
 	}
 	for secret := range secrets {
 		if a := authCall("GET", p.api, "/api/v1/account", secret, ""); a.status != 200 {
-			t.Errorf("a key that was returned does not work: %d %s", a.status, a.body)
+			t.Errorf("the request with a created key returned %d, want 200: %s", a.status, a.body)
 		}
 	}
 	var list struct{ Data []struct{ Name string } }
@@ -314,12 +314,12 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(secrets) != rounds || len(list.Data) != rounds+1 {
-		t.Errorf("%d requests made %d keys and returned %d", rounds, len(list.Data)-1, len(secrets))
+		t.Errorf("%d requests created %d keys and returned %d, want one key for each request", rounds, len(list.Data)-1, len(secrets))
 	}
-	t.Logf("%d requests, %d interrupted by SIGKILL: %d keys, and each returned key works", rounds, killed, len(list.Data)-1)
+	t.Logf("%d requests, %d of them interrupted by SIGKILL, created %d keys, and each returned key works", rounds, killed, len(list.Data)-1)
 }
 
-// authLoad sends requests steadily until it is stopped, and counts the responses.
+// authLoad sends requests at a constant rate and counts the responses.
 type authLoad struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -383,7 +383,7 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			victimID, victim := replicas[0].key(account)
 			for _, p := range replicas {
 				if a := authCall("GET", p.api, "/api/v1/keys", victim, ""); a.status != 200 {
-					t.Fatalf("before: %d %s", a.status, a.body)
+					t.Fatalf("before the fault, the key got %d, want 200: %s", a.status, a.body)
 				}
 			}
 			load := &authLoad{counts: map[string]int{}}
@@ -403,15 +403,15 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			answered := time.Since(revoked)
 			var until [2]time.Duration
 			for n, p := range replicas {
-				authUntil(t, "the revocation is seen", time.Minute, func() bool {
+				authUntil(t, "the replica rejects the revoked key", time.Minute, func() bool {
 					return authCall("GET", p.api, "/api/v1/keys", victim, "").code == "API_KEY_REVOKED"
 				})
 				until[n] = time.Since(revoked) - answered
 			}
 			harm.heal(t, w)
-			authUntil(t, "both replicas share one bucket again", time.Minute, func() bool {
-				// The replicas share one limit, so 200 requests to one of them reduce the
-				// other's remaining requests.
+			authUntil(t, "both replicas share one rate limit again", time.Minute, func() bool {
+				// The replicas share one limit, so 200 requests to one of them reduce the other's
+				// remaining requests.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
@@ -421,11 +421,11 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			stop()
 			running.Wait()
 			if len(load.bad) > 0 {
-				t.Errorf("responses during the fault: %v", load.bad)
+				t.Errorf("unexpected responses during the fault: %v", load.bad)
 			}
 			for n, d := range until {
 				if d > 5*time.Second+500*time.Millisecond {
-					t.Errorf("replica %d accepted the revoked key for %v", n, d)
+					t.Errorf("replica %d accepted the revoked key for %v, want at most 5.5 s", n, d)
 				}
 			}
 			t.Logf("Redis %s: %v; p50 %v p99 %v; the revoke returned after %v and took effect after %v and %v",
@@ -450,14 +450,14 @@ func authRedis(t testing.TB, b *authWorld, args ...string) string {
 	for i, a := range args {
 		command[i] = a
 	}
-	// Retry, because Redis on a busy machine may need longer than our clients wait.
+	// Retry. On a busy machine, Redis may need longer than our clients wait.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		out, err := rdb.Do(t.Context(), command...).Result()
 		if err == nil {
 			return fmt.Sprint(out)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("Redis does not do %v: %v", args, err)
+			t.Fatalf("Redis did not execute %v: %v", args, err)
 		}
 	}
 }
@@ -473,8 +473,8 @@ func authRemaining(p *authProcess, key string) int {
 	return n
 }
 
-// The test checks the client that links and videos use while auth is killed, frozen, and away
-// for longer than a cached record lasts.
+// The test checks the client of links and videos while auth is killed or frozen, and while auth is
+// unreachable for longer than a cached record is valid.
 func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct{ fault, heal func(p *authProcess) }{
@@ -490,7 +490,8 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			rdb, err := redisdb.Open(redisdb.Config{URL: w.redis.Addr()})
 			authOK(t, err)
 			source := remote.New("http://"+p.internal, authInternalToken)
-			// The clock moves only in steps, so that a slow machine does not age cached records.
+			// The clock advances only in steps, so cached records do not expire early on a slow
+			// machine.
 			began := time.Now()
 			var offset atomic.Int64
 			client := apikey.New(apikey.Config{
@@ -505,7 +506,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			load := &authLoad{counts: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			load.run(ctx, func() (string, bool) {
-				// Steps of 100 ms make the record much older than its fresh time.
+				// Steps of 100 ms exceed the time for which a record is fresh.
 				if offset.Add(int64(100*time.Millisecond)) == int64(28*time.Second) {
 					stop()
 				}
@@ -513,19 +514,19 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 				return fmt.Sprint(err), err == nil
 			})
 			if len(load.bad) > 0 {
-				t.Errorf("a known key with auth %s: %v", name, load.bad)
+				t.Errorf("unexpected responses for a known key with auth %s: %v", name, load.bad)
 			}
-			// No request waits for auth. A stall of the machine delays less than a tenth of the
+			// No request may wait for auth. A stall of the machine delays less than a tenth of the
 			// 280 requests.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
-				t.Errorf("p90 %v with auth %s", p90, name)
+				t.Errorf("the p90 is %v with auth %s, want at most 400 ms", p90, name)
 			}
 			if _, err := client.Authenticate(t.Context(), unseen, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {
-				t.Errorf("a key that is new to the replica: %v, want UNAVAILABLE, never a 401", err)
+				t.Errorf("a key that is new to the replica returned %v, want UNAVAILABLE, not a 401", err)
 			}
 			offset.Store(int64(31 * time.Second))
 			if _, err := client.Authenticate(t.Context(), key, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {
-				t.Errorf("after 31 s: %v, want UNAVAILABLE", err)
+				t.Errorf("after 31 s, a known key returned %v, want UNAVAILABLE", err)
 			}
 			harm.heal(p)
 			authUntil(t, "both keys work", time.Minute, func() bool {

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// idleBudget is the maximum number of Firestore queries per second of a whole installation
-	// without work.
+	// idleBudget is the maximum number of Firestore queries per second in an installation without
+	// requests.
 	idleBudget = 1.5
 	// idleRound is the number of queries that all sweeps make if each runs once. A short
-	// measurement may include one round more than its share.
+	// measurement may include one extra round.
 	idleRound = 16
 )
 
-// The test runs two replicas of each service without any work. LINKREEL_FULL=1 counts for three
-// minutes. By default the test counts for some seconds.
+// The test runs two replicas of each service without requests. With LINKREEL_FULL=1 it counts
+// queries for three minutes, and otherwise for a few seconds.
 func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	t.Parallel()
 	count := 10 * time.Second
@@ -51,10 +51,10 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 		}
 		return n
 	}
-	// Every loop starts with a round. The first rounds are over when no query was made for a
+	// Every loop starts with a round. The first rounds have ended when there was no query for a
 	// second.
 	last, quiet := queries(), time.Now()
-	authUntil(t, "the first rounds end", time.Minute, func() bool {
+	authUntil(t, "the first rounds have ended", time.Minute, func() bool {
 		if n := queries(); n != last {
 			last, quiet = n, time.Now()
 		}
@@ -66,7 +66,7 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	if count < time.Minute {
 		most += idleRound
 	}
-	authUntil(t, "the time of the measurement has passed", 2*count, func() bool { return time.Since(begun) >= count || float64(queries()) > most })
+	authUntil(t, "the measurement has ended", 2*count, func() bool { return time.Since(begun) >= count || float64(queries()) > most })
 	stats := cloud.Firestore.Stats()
 	text := ""
 	for _, collection := range slices.Sorted(maps.Keys(stats.Queries)) {
@@ -75,6 +75,6 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	n, took := queries(), time.Since(begun)
 	t.Logf("%d queries in %v, %.2f a second:%s\ncalls: %v", n, took.Round(time.Second), float64(n)/took.Seconds(), text, stats.Calls)
 	if float64(n) > most {
-		t.Errorf("%d queries in %v without any work, want at most %.0f", n, took.Round(time.Second), most)
+		t.Errorf("%d queries in %v without requests, want at most %.0f", n, took.Round(time.Second), most)
 	}
 }

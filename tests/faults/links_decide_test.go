@@ -20,8 +20,7 @@ import (
 	"github.com/maxmind/mmdbwriter/mmdbtype"
 )
 
-// decideVisit is a visit for which the test knows the truth: the kind of visitor and where
-// they come from.
+// decideVisit is a visit for which the test knows the kind of visitor and their location.
 type decideVisit struct {
 	agent, device, system string
 	language, country, ip string
@@ -43,10 +42,10 @@ var (
 	decideLanguages = map[string][]string{ // a header, and the languages that it prefers
 		"de-DE,de;q=0.9,en;q=0.5": {"de-DE"}, "en-US,en": {"en-US", "en"}, "fr;q=0.4, pt-BR;q=0.8": {"pt-BR"}, "": nil, "*": nil,
 	}
-	decideCountries = map[string]string{"DE": "198.51.100", "FR": "203.0.113", "US": "192.0.2", "": "100.64.0"} // networks in the test's file
+	decideCountries = map[string]string{"DE": "198.51.100", "FR": "203.0.113", "US": "192.0.2", "": "100.64.0"} // networks in the test's country file
 )
 
-// decideRule is a rule, with what the test itself knows about it.
+// decideRule is a rule and the test's own data about it.
 type decideRule struct {
 	Name string         `json:"name"`
 	URL  string         `json:"url"`
@@ -55,35 +54,35 @@ type decideRule struct {
 	holds func(v *decideVisit, at int64) bool
 }
 
-// decideLink is a link, with what the test itself knows about it. Times are in milliseconds
-// since 1970; 0 means none.
+// decideLink is a link and the test's own data about it. Times are in milliseconds since 1970. The
+// value 0 means no time.
 type decideLink struct {
 	slug    string
 	id      string
 	rules   []decideRule
 	starts  int64
 	ends    int64
-	expired string          // where expired visits are sent; "" for our own page
+	expired string          // the destination of expired visits; "" for the built-in page
 	borders []*decideBorder // all times at which the link's decisions change
 
 	answered, broken map[string]*atomic.Int64 // by rule, "" for the destination
 }
 
-// decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and
-// how many visits were certainly answered before and after it.
+// decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and the
+// number of visits that were certainly answered before and after it.
 type decideBorder struct {
 	at            int64
 	before, after atomic.Int64
 }
 
-// decideTruth is the response that a visit must get.
+// decideTruth is the expected response to a visit.
 type decideTruth struct {
 	status         int
 	location, rule string // the rule is "" for the destination
 }
 
-// truth returns the correct response to a visit at a time, according to the test's own
-// reading of the link.
+// truth returns the correct response to a visit at a time, computed by the test's own
+// implementation.
 func (l *decideLink) truth(v *decideVisit, at int64) decideTruth {
 	switch {
 	case at < l.starts:
@@ -108,8 +107,8 @@ func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.lo
 // milliseconds.
 const decideClock = 2
 
-// truths returns the responses that a visit made between two times may get. There is only
-// one, unless a border of the link lies between the two times.
+// truths returns the correct responses to a visit that was made between two times. It returns only
+// one response unless the link has a border between the two times.
 func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	out := []decideTruth{l.truth(v, from)}
 	for _, b := range append([]*decideBorder{{at: to}}, l.borders...) {
@@ -120,7 +119,7 @@ func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	return out
 }
 
-// decideRandomRule returns a rule. It takes the times of its conditions from next.
+// decideRandomRule returns a rule. next returns the times of its conditions.
 func decideRandomRule(name string, next func() int64) decideRule {
 	r := decideRule{Name: name, URL: "https://rule.example/" + name, When: map[string]any{}}
 	var all []func(v *decideVisit, at int64) bool
@@ -173,7 +172,7 @@ func decideRandomRule(name string, next func() int64) decideRule {
 func decideRandomVisit() *decideVisit {
 	agent := decideAgents[mrand.IntN(len(decideAgents))]
 	v := &decideVisit{agent: agent[0], device: agent[1], system: agent[2], query: url.Values{}}
-	for v.language = range decideLanguages { // any one of them
+	for v.language = range decideLanguages { // any of them
 		break
 	}
 	for country, network := range decideCountries {
@@ -207,11 +206,10 @@ func decideCountryFile(t *testing.T) string {
 	return path
 }
 
-// Visits for which the test knows the correct response go to two replicas that are killed
-// again and again. Every response must be the one that the test's own reading of the link
-// gives, and every click must be counted under its link and its rule. Links and rules begin
-// and end meanwhile. Only a visit made at such a moment may get either response.
-// LINKREEL_FULL=1 makes 500,000 visits and 20 kills.
+// The test sends visits to two replicas, which are killed repeatedly. Every response must match the
+// test's own implementation, and every click must be counted for its link and its rule. Links and
+// rules begin and end during the test. Only a visit at such a border may get either response. With
+// LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()
 	visits, kills := authFull(6_000, 500_000), authFull(3, 20)
@@ -219,7 +217,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	b.env = []string{"LINKREEL_GEOIP_FILE=" + decideCountryFile(t), "LINKREEL_TRUSTED_PROXIES=127.0.0.1/32"}
 	a, z, flusher := b.start(false), b.start(false), b.start(true)
 	made := make([]*decideLink, 20)
-	soon := time.Now().Add(2 * time.Second).UnixMilli() // the visits have started by then
+	soon := time.Now().Add(2 * time.Second).UnixMilli() // the visits have started at this time
 	last := soon + int64(authFull(1_000, 25_000))
 	middle := (soon + last) / 2
 	var borders []*decideBorder
@@ -266,14 +264,14 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 		must(t, err)
 		got := a.call("POST", "/api/v1/links", string(body))
 		if got.err != nil || got.status != 201 {
-			t.Fatalf("create %s: %d %s %v", body, got.status, got.body, got.err)
+			t.Fatalf("creating %s returned %d, want 201: %s %v", body, got.status, got.body, got.err)
 		}
 		l.id = got.field(t, "id")
 		made[i] = l
 	}
 	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
-	enough := func() bool { // all visits are made, some of them after each border
+	enough := func() bool { // all visits are made, and each border has visits after it
 		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
 			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
 	}
@@ -284,7 +282,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			defer c.close()
 			for !enough() {
 				if left.Load() < 0 {
-					time.Sleep(5 * time.Millisecond) // only the wait for the last border is left
+					time.Sleep(5 * time.Millisecond) // only the last border remains
 				}
 				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
 				from := time.Now().UnixMilli() - decideClock
@@ -308,7 +306,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 					}
 					continue
 				case got < 0 && wrong.Add(1) < 10:
-					t.Errorf("%+v to %s from %d to %d: %d %q, want %+v", *v, l.slug, from, to, status, location, want)
+					t.Errorf("visit %+v to %s between %d and %d returned %d %q, want one of %+v", *v, l.slug, from, to, status, location, want)
 				case got >= 0 && l.counts(want[got]):
 					l.answered[want[got].rule].Add(1)
 				}
@@ -345,15 +343,15 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			passed++
 		}
 	}
-	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused meanwhile, %d wrong; %d of %d borders had visits before and after, %d visits were at a border",
+	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused, %d wrong; %d of %d borders had visits before and after them, %d visits were at a border",
 		replayed.Load(), kills, answered, broken, refused.Load(), wrong.Load(), passed, len(borders), either.Load())
 	if passed < len(borders)/2 {
-		t.Errorf("only %d of %d borders had visits before and after", passed, len(borders))
+		t.Errorf("only %d of %d borders had visits before and after them, want at least half", passed, len(borders))
 	}
 }
 
-// balanceRules waits until every click is counted, and checks each link and rule: counted =
-// answered + some of the visits whose connection broke.
+// balanceRules waits until every click is counted. For each link and rule, the count must be the
+// number of answered clicks plus some of the visits with a broken connection.
 func (p *linksProcess) balanceRules(t *testing.T, made []*decideLink) {
 	t.Helper()
 	var problem string
@@ -377,7 +375,7 @@ func (p *linksProcess) balanceRules(t *testing.T, made []*decideLink) {
 			}
 			for name := range l.answered {
 				if n, least := counted[name], l.answered[name].Load(); n < least || n > least+l.broken[name].Load() {
-					problem = fmt.Sprintf("%s, rule %q: counted %d, answered %d, broken %d", l.slug, name, n, least, l.broken[name].Load())
+					problem = fmt.Sprintf("%s, rule %q: %d clicks counted, %d answered, %d interrupted", l.slug, name, n, least, l.broken[name].Load())
 					return false
 				}
 				delete(counted, name)
@@ -391,7 +389,7 @@ func (p *linksProcess) balanceRules(t *testing.T, made []*decideLink) {
 	}
 	for deadline := time.Now().Add(time.Minute); !balanced(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not balanced within a minute: %s", problem)
+			t.Fatalf("the counts are still wrong after a minute: %s", problem)
 		}
 	}
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The tests put Redis at a distance: 1.3 ms is another zone, 5 ms a nearby region, 50 ms another
-// continent, and 2 s is longer than any redirect waits. By default they use one distance and a low
+// The tests add delay to the connection to Redis. 1.3 ms is another zone, 5 ms a nearby region, and
+// 50 ms another continent. A redirect never waits 2 s. By default the tests use one delay and a low
 // rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
 	for _, far := range []struct {
 		distance time.Duration
-		back     time.Duration // maximum time from the end of a stall to normal operation; 0: no promise
-		stale    time.Duration // maximum time from the response to a change to the last old response
+		back     time.Duration // maximum time from the end of a stall to normal operation; 0 means no bound
+		stale    time.Duration // maximum time from the response to a change until the last old response
 	}{
 		{1300 * time.Microsecond, 2 * time.Second, 0},
 		{5 * time.Millisecond, 2 * time.Second, 0},
@@ -45,7 +45,7 @@ func TestADistantRedis(t *testing.T) {
 			defer load.stop()
 			reached := ping(t, by.Addr())
 
-			// Changes through one replica while visits go to the other, without a pause.
+			// Change links through one replica and visit them through the other, without a pause.
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			end := sync.OnceFunc(func() { close(stop); wg.Wait() })
@@ -68,9 +68,9 @@ func TestADistantRedis(t *testing.T) {
 					}
 					if p := a.call("PATCH", "/api/v1/links/"+ids[slug], fmt.Sprintf(`{"url":%q}`, target)); p.status != 200 {
 						if p.status == 503 {
-							continue // Redis is too far away for limits and idempotency, so the API refuses
+							continue // Redis is too slow for rate limits and idempotency, so the API returns 503
 						}
-						t.Errorf("patch: %d %s %v", p.status, p.body, p.err)
+						t.Errorf("the PATCH returned %d, want 200: %s %v", p.status, p.body, p.err)
 						return
 					}
 					changes.Add(1)
@@ -89,7 +89,7 @@ func TestADistantRedis(t *testing.T) {
 							oldest = max(oldest, asked)
 						}
 						if asked > 10*time.Second {
-							t.Errorf("%s: still %q %v after %v", slug, got, err, asked)
+							t.Errorf("%s still redirects to %q (%v) %v after its change", slug, got, err, asked)
 							return
 						}
 					}
@@ -105,7 +105,7 @@ func TestADistantRedis(t *testing.T) {
 				must(t, b.redis.Signal(syscall.SIGCONT))
 				ended := time.Now()
 				if far.back > 0 {
-					authUntil(t, "clicks go to Redis again", 20*time.Second, func() bool { return z.metric("linkreel_clicks_spooling") == 0 })
+					authUntil(t, "clicks are written to Redis again", 20*time.Second, func() bool { return z.metric("linkreel_clicks_spooling") == 0 })
 					slowest = max(slowest, time.Since(ended))
 				}
 				resume()
@@ -114,24 +114,24 @@ func TestADistantRedis(t *testing.T) {
 			end()
 			load.stop()
 			if far.distance >= time.Second {
-				by.Delay(time.Millisecond) // a Redis slower than every timeout counts as away; now all clicks can be counted
+				by.Delay(time.Millisecond) // a Redis that is slower than every timeout counts as unreachable; now all clicks can be counted
 			}
-			t.Logf("Redis %v away: %d changes, %d old responses, the last %v after the change had returned; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
-			// The bounds assume that Redis answers within 50 ms. They do not apply on a machine
-			// that is too busy for that.
+			t.Logf("Redis with a delay of %v: %d changes and %d old responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
+			// The bounds assume that Redis responds within 50 ms. They do not apply on a machine
+			// that is too busy for this.
 			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
-				t.Logf("Redis took up to %v to answer, so old responses are allowed for 5 s, and the time until normal operation is not checked", slow)
+				t.Logf("Redis took up to %v to respond, so old responses are allowed for 5 s, and the time until normal operation is not checked", slow)
 				far.stale, far.back = 5*time.Second, 0
 			}
 			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
-				t.Errorf("%d responses were old, the last by %v, want at most %v", old.Load(), oldest, far.stale)
+				t.Errorf("there were %d old responses, the last one %v after the change, want at most %v", old.Load(), oldest, far.stale)
 			}
 			if far.back > 0 && slowest > far.back {
-				t.Errorf("normal operation only %v after the stall", slowest)
+				t.Errorf("normal operation took %v after the stall, want at most %v", slowest, far.back)
 			}
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits got the responses %v", others)
+				t.Errorf("visits got unexpected responses: %v", others)
 			}
 			var counted int64
 			authUntil(t, "the visits between changes are counted", 30*time.Second, func() bool {
@@ -146,13 +146,13 @@ func TestADistantRedis(t *testing.T) {
 				return counted >= visits.Load()
 			})
 			if counted != visits.Load() {
-				t.Errorf("%d visits between changes, %d counted", visits.Load(), counted)
+				t.Errorf("there were %d visits between changes, but %d are counted", visits.Load(), counted)
 			}
 		})
 	}
 }
 
-// pings measures how long Redis takes to answer during a test.
+// pings measures the response times of Redis during a test.
 type pings struct {
 	pauses atomic.Int64 // odd while paused
 	most   atomic.Int64
@@ -185,7 +185,7 @@ func ping(t *testing.T, addr string) *pings {
 	return p
 }
 
-// pause ignores the measurements until the returned function is called.
+// pause discards the measurements until the caller calls resume.
 func (p *pings) pause() (resume func()) {
 	p.pauses.Add(1)
 	return func() { p.pauses.Add(1) }
@@ -193,7 +193,8 @@ func (p *pings) pause() (resume func()) {
 
 func (p *pings) slowest() time.Duration { return time.Duration(p.most.Load()) }
 
-// Clicks fill Redis while Firestore is away. Redis must drain by itself once Firestore is back.
+// Clicks fill Redis while Firestore is unreachable. When Firestore is back, Redis must drain
+// without help.
 func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
@@ -205,7 +206,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	before := map[string]int64{}
 	for _, s := range slugs {
 		if status, _, err := c.visit("/" + s); status != 302 {
-			t.Fatalf("filling the cache: %d %v", status, err)
+			t.Fatalf("filling the cache returned %d, want 302; %v", status, err)
 		}
 		before[s] = 1
 	}
@@ -229,40 +230,39 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 		return strings.HasPrefix(redistest.Do(t, b.redis.Addr(), "SET", "full", "?"), "OOM") && p.metric("linkreel_clicks_spooled_total") > 0
 	})
 	away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
-	authUntil(t, "the metric says that Redis takes no writes", 20*time.Second, away)
+	authUntil(t, "the metric shows that Redis rejects writes", 20*time.Second, away)
 	time.Sleep(time.Duration(authFull(1, 15)) * time.Second)
 	must(t, b.firestoreBy.Start())
 	back := time.Now()
-	authUntil(t, "clicks go only to Redis again", 60*time.Second, func() bool {
+	authUntil(t, "clicks are written only to Redis again", 60*time.Second, func() bool {
 		spooled := p.metric("linkreel_clicks_spooled_total")
 		time.Sleep(200 * time.Millisecond)
 		return p.metric("linkreel_clicks_spooled_total") == spooled
 	})
-	t.Logf("clicks go only to Redis again %v after Firestore came back", time.Since(back))
-	authUntil(t, "the metric says that Redis takes writes", 30*time.Second, func() bool { return !away() })
+	t.Logf("clicks were written only to Redis again %v after Firestore came back", time.Since(back))
+	authUntil(t, "the metric shows that Redis accepts writes", 30*time.Second, func() bool { return !away() })
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {
-		t.Errorf("visits got the responses %v", others)
+		t.Errorf("visits got unexpected responses: %v", others)
 	}
 }
 
-// 300,000 distinct links are clicked within a minute while Firestore is away, and all
-// clicks are counted once it is back. No cycle of the flusher may send Firestore a
-// request of more than 10 MiB, because Firestore would refuse it. The process must stay
-// within the chart's memory limit.
+// The test clicks 300,000 distinct links within a minute while Firestore is unreachable. When
+// Firestore is back, all clicks must be counted. Firestore rejects requests of more than 10 MiB, so
+// no cycle of the flusher may send one. The process must stay within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
 	podMemory := linksPodMemory(t)
-	b.env = []string{fmt.Sprint("GOMEMLIMIT=", podMemory/10*9)} // as the service sets it in a container
+	b.env = []string{fmt.Sprint("GOMEMLIMIT=", podMemory/10*9)} // the service sets this in a container
 	p := b.start(true)
 	slugs := linksSlugs("many", authFull(3_000, 300_000))
 	p.create(slugs...)
-	// Requests that do not count as clicks first load every link into memory, because the
-	// test does not measure how fast this machine reads links from Firestore.
+	// Requests that do not count as clicks first load every link into memory. The test does not
+	// measure how fast this machine reads links from Firestore.
 	if failed := p.each("HEAD", slugs); failed > 0 {
-		t.Fatalf("filling the cache: %d requests failed", failed)
+		t.Fatalf("filling the cache: %d requests failed, want 0", failed)
 	}
 	b.firestoreBy.Stop()
 	started := time.Now()
@@ -288,22 +288,22 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 		}
 		return once+other == len(slugs)-failed
 	})
-	t.Logf("%d links clicked in %v; %v later: counted once %d, more than once %d (the response came too late and the visit was retried), set aside %.0f, refused commits %v",
+	t.Logf("%d links clicked in %v; %v after Firestore came back, %d were counted once and %d more than once (late responses, so the visits were retried), %.0f clicks set aside, refused commits %v",
 		len(slugs), clicked, time.Since(back), once, other, p.metric("linkreel_clicks_set_aside_total"), b.firestore.Stats().Errors)
 	if peak, err := procstat.Peak(p.cmd.Process.Pid); err != nil || peak > podMemory {
-		t.Errorf("the process used %d MiB, but the chart allows %d; %v", peak>>20, podMemory>>20, err)
+		t.Errorf("the process used %d MiB, want at most the chart's %d; %v", peak>>20, podMemory>>20, err)
 	} else {
 		t.Logf("the process used at most %d MiB", peak>>20)
 	}
 	if aside, lost := p.metric("linkreel_clicks_set_aside_total"), p.metric("linkreel_clicks_lost_total"); failed > 0 || aside > 0 || lost > 0 {
-		t.Errorf("%d visits failed, %v clicks set aside, %v lost", failed, aside, lost)
+		t.Errorf("%d visits failed, %v clicks were set aside and %v were lost, want 0", failed, aside, lost)
 	}
 	if clicked > time.Minute {
-		t.Errorf("the visits took %v, so the test shows nothing about a minute", clicked)
+		t.Errorf("the visits took %v, want at most a minute", clicked)
 	}
 }
 
-// each requests every slug once, 32 at a time, and returns the number of failures.
+// each requests every slug once, 32 at a time. It returns the number of failures.
 func (p *linksProcess) each(method string, slugs []string) (failed int) {
 	const visitors = 32
 	var n atomic.Int64
@@ -314,7 +314,7 @@ func (p *linksProcess) each(method string, slugs []string) (failed int) {
 			defer c.close()
 			for i := v; i < len(slugs); i += visitors {
 				status, _, err := c.ask(method, "/"+slugs[i])
-				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine with two cores may load a link slowly
+				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine with two processors may load a link slowly
 					time.Sleep(100 * time.Millisecond)
 					status, _, err = c.ask(method, "/"+slugs[i])
 				}

@@ -18,8 +18,8 @@ import (
 // domainHost is the custom domain of these tests.
 const domainHost = "go.example.com"
 
-// domainVisits lists the visits that the domain counts, by the names of the counts, with
-// their paths and the status of a response that counts.
+// domainVisits lists the visits that the domain counts, by the names of the counts. Each has its
+// path and the status of a counted response.
 var domainVisits = map[string]struct {
 	paths  []string
 	status int
@@ -29,8 +29,8 @@ var domainVisits = map[string]struct {
 	"ended":    {[]string{"/over"}, 410},
 }
 
-// domain claims and verifies the domain, makes an expired link on it, and returns the
-// domain's id. The processes must use the name server that proves the claim.
+// domain claims and verifies the domain, creates an expired link on it, and returns the domain's
+// ID. The processes must use the name server that proves the claim.
 func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) string {
 	t.Helper()
 	var d struct {
@@ -42,7 +42,7 @@ func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) strin
 		t.Helper()
 		a := p.call("POST", path, body)
 		if a.err != nil || a.status != want {
-			t.Fatalf("%s: %d %s %v", path, a.status, a.body, a.err)
+			t.Fatalf("%s returned %d, want success: %s %v", path, a.status, a.body, a.err)
 		}
 		if path != "/api/v1/links" {
 			must(t, json.Unmarshal(a.body, &d))
@@ -52,13 +52,13 @@ func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) strin
 	value := d.Records[0].Value
 	proof.Store(&value)
 	if ask("/api/v1/domains/"+d.ID+"/verify", "", 200); d.Status != "verified" {
-		t.Fatalf("the domain is %s", d.Status)
+		t.Fatalf("the domain has the status %s, want verified", d.Status)
 	}
 	ask("/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/","slug":"over","domainId":%q,"expiresAt":1000000000000}`, d.ID), 201)
 	return d.ID
 }
 
-// domainZone starts a name server whose TXT records all have the same text.
+// domainZone starts a name server with the same text in all its TXT records.
 func domainZone(t *testing.T, proof *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func domainZone(t *testing.T, proof *atomic.Pointer[string]) (addr string) {
 	return udp.LocalAddr().String()
 }
 
-// By default the test kills each server a few times. LINKREEL_FULL=1 makes 50 kills.
+// By default the test kills each server a few times. With LINKREEL_FULL=1 there are 50 kills.
 func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
@@ -145,17 +145,17 @@ func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 		for kind := range domainVisits {
 			n, sure := int64(counted[kind].(float64)), answered[kind].Load()
 			if n < sure || n > sure+broken[kind].Load() {
-				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, interrupted %d", kind, n, sure, broken[kind].Load()))
+				wrong = append(wrong, fmt.Sprintf("%s: %d counted, %d answered, %d interrupted", kind, n, sure, broken[kind].Load()))
 			}
 		}
-		// After two and a half seconds without a change, no visit is in flight any more.
+		// After 2.5 s without a change, no visit is in flight.
 		return time.Since(since) > 2500*time.Millisecond
 	})
 	if len(wrong) > 0 {
 		t.Error(strings.Join(wrong, "\n"))
 	}
 	for kind := range domainVisits {
-		t.Logf("%s: counted %v, answered %d, interrupted %d", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
+		t.Logf("%s: %v counted, %d answered, %d interrupted", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
 		if answered[kind].Load() == 0 {
 			t.Errorf("no visit of the kind %s was answered", kind)
 		}

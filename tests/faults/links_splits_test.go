@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// split is a link that divides its visitors. It records what the visits so far have revealed
-// about each visitor's place on the line from 0 to 100.
+// split is a link that divides its visitors. It records what the visits have revealed about each
+// visitor's place on the line from 0 to 100.
 type split struct {
 	slug, id  string
 	percent   []int
 	from, end []int // by visitor; the place is at least from and less than end
 }
 
-// set divides the visitors by percent, which add up to 100.
+// set divides the visitors by percent. The shares add up to 100.
 func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 	t.Helper()
 	var rules []map[string]any
@@ -36,15 +36,15 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 	must(t, err)
 	got := p.call(method, path, string(body))
 	if got.err != nil || got.status != wanted {
-		t.Fatalf("%s %s: %d %s %v", method, body, got.status, got.body, got.err)
+		t.Fatalf("%s with %s returned %d %s %v", method, body, got.status, got.body, got.err)
 	}
 	if s.percent = percent; s.id == "" {
 		s.id = got.field(t, "id")
 	}
 }
 
-// splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network
-// and uses another of its addresses in each round.
+// splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network and uses
+// another address of it in each round.
 func splitVisitor(n, round int) (agent, from string) {
 	from = fmt.Sprintf("X-Forwarded-For: 11.%d.%d.%d", n>>16, n>>8&255, n&255)
 	if n%8 == 0 {
@@ -53,9 +53,9 @@ func splitVisitor(n, round int) (agent, from string) {
 	return "User-Agent: " + decideAgents[n/8%len(decideAgents)][0], from
 }
 
-// visit lets every visitor visit the link once, alternating between the replicas, and
-// records what each response reveals about the visitor's place. A response that earlier ones
-// rule out is an error. If half is not nil, visit calls it after half of the visits.
+// visit makes every visitor visit the link once. The visits alternate between the replicas. It
+// records what each response reveals about the visitor's place, and it reports a response that
+// contradicts earlier ones. If half is not nil, visit calls it after half of the visits.
 func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksProcess) {
 	t.Helper()
 	const workers = 16
@@ -90,7 +90,7 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 				in := to[location]
 				if status != 302 || in == nil || in.begin >= s.end[n] || in.end <= s.from[n] {
 					if wrong.Add(1) < 10 {
-						t.Errorf("%s as %v: visitor %d, whose place is from %d to %d, got %d %q %v",
+						t.Errorf("%s with the shares %v: visitor %d, with a place from %d to %d, got %d %q %v",
 							s.slug, s.percent, n, s.from[n], s.end[n], status, location, err)
 					}
 					continue
@@ -109,15 +109,15 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 	for i := range shares {
 		counts[i] = shares[i].visitors.Load()
 		if c := splitChance(len(s.from), int(counts[i]), float64(s.percent[i])/100); c < 1e-8 {
-			t.Errorf("%s with %v: share %d has %d of %d visitors, which has a probability of %.1g", s.slug, s.percent, i, counts[i], len(s.from), c)
+			t.Errorf("%s with the shares %v: share %d has %d of %d visitors, which has a probability of %.1g, want at least 1e-8", s.slug, s.percent, i, counts[i], len(s.from), c)
 		}
 	}
-	t.Logf("%s as %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
+	t.Logf("%s with the shares %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
 }
 
-// splitChance returns how improbable it is that got of n visitors are in a share in which
-// each of them is with probability p. It is the probability of at least got visitors or of
-// at most got visitors, whichever is smaller.
+// splitChance returns the probability that a share has got of n visitors or a more extreme number,
+// if each visitor is in it with probability p. A more extreme number is a higher one above the
+// expected number and a lower one below it.
 func splitChance(n, got int, p float64) float64 {
 	all, _ := math.Lgamma(float64(n + 1))
 	exactly := func(k int) float64 {
@@ -135,12 +135,12 @@ func splitChance(n, got int, p float64) float64 {
 	return min(least, most)
 }
 
-// Every visitor has one place on the line. It is the same at every replica, and it survives
-// a kill in the middle of the visits and edits of the shares. An edit that moves one border
-// moves only the visitors between the old and the new border. If it moved others, they would
-// contradict their place. The shares are within the bounds of the binomial distribution. All
-// 28 comparisons together fail by chance in less than one of a million runs. LINKREEL_FULL=1
-// makes 100,000 visitors.
+// Every visitor has one place on the line. It is the same at every replica, and it must survive a
+// kill during the visits and edits of the shares. An edit that moves one border may move only the
+// visitors between the old and the new border. If other visitors moved, they would contradict their
+// place. The shares must be within the bounds of the binomial distribution. All 28 comparisons
+// together fail by chance in less than one of a million runs. With LINKREEL_FULL=1 there are
+// 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()
 	visitors := authFull(1_000, 100_000)

@@ -15,9 +15,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The faults in this file could make a redirect wrong, slow or missing, or leave a click
-// uncounted or counted twice. The tests use real processes, real signals, a real Redis
-// with its file, and proxies in between. LINKREEL_FULL=1 runs the long forms.
+// The faults in this file could make a redirect wrong, slow or missing, or leave a click uncounted
+// or counted twice. The tests use real processes, real signals, a real Redis with its file, and
+// proxies between the processes. With LINKREEL_FULL=1, the long forms run.
 
 func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	t.Parallel()
@@ -40,44 +40,44 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	for i := range trials {
 		slug := slugs[i%n]
 		if status, got, err := c.visit("/" + slug); err != nil || status != 302 || got != location(slug) {
-			t.Fatalf("trial %d, before the change: %d %q %v, want %q", i, status, got, err, location(slug))
+			t.Fatalf("trial %d: before the change, the visit returned %d %q %v, want 302 to %q", i, status, got, err, location(slug))
 		}
 		if rand.IntN(4) > 0 {
 			version[slug]++
 			if a := writer.call("PATCH", "/api/v1/links/"+ids[slug], fmt.Sprintf(`{"url":%q}`, location(slug))); a.status != 200 {
-				t.Fatalf("patch: %d %s %v", a.status, a.body, a.err)
+				t.Fatalf("the PATCH returned %d, want 200: %s %v", a.status, a.body, a.err)
 			}
 			if status, got, err := c.visit("/" + slug); err != nil || status != 302 || got != location(slug) {
-				t.Logf("trial %d: after the change %d %q %v", i, status, got, err)
+				t.Logf("trial %d: after the change, the visit returned %d %q %v", i, status, got, err)
 				stale++
 			}
 			continue
 		}
 		deletes++
 		if a := writer.call("DELETE", "/api/v1/links/"+ids[slug], ""); a.status != 204 {
-			t.Fatalf("delete: %d %s %v", a.status, a.body, a.err)
+			t.Fatalf("the DELETE returned %d, want 204: %s %v", a.status, a.body, a.err)
 		}
 		if status, got, err := c.visit("/" + slug); err != nil || status != 404 {
-			t.Logf("trial %d: after the delete %d %q %v", i, status, got, err)
+			t.Logf("trial %d: after the delete, the visit returned %d %q %v", i, status, got, err)
 			stale++
 		}
 		for s, id := range writer.create(slug) {
 			ids[s], version[s] = id, 0
 		}
 	}
-	t.Logf("%d changes and %d deletes, each followed at once by a visit to the other replica: %d old responses", trials-deletes, deletes, stale)
+	t.Logf("%d changes and %d deletes, each followed immediately by a visit to the other replica: %d old responses", trials-deletes, deletes, stale)
 	if stale > 0 {
-		t.Errorf("%d of %d visits got an old response", stale, trials)
+		t.Errorf("%d of %d visits got an old response, want 0", stale, trials)
 	}
 }
 
-// By default the test kills one Redis a few times. LINKREEL_FULL=1 makes 50 kills in each
+// By default the test kills one Redis a few times. With LINKREEL_FULL=1 there are 50 kills in each
 // topology.
 func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 	t.Parallel()
 	shapes := []struct {
 		name string
-		// servers returns the servers to kill; the topology's other servers keep running.
+		// servers returns the servers to kill. The test does not kill the topology's other servers.
 		servers func(t *testing.T, b *linksWorld) []*redisproc.Server
 	}{
 		{"one Redis", func(_ *testing.T, b *linksWorld) []*redisproc.Server { return []*redisproc.Server{b.redis} }},
@@ -90,7 +90,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			b.env = []string{"LINKREEL_REDIS_URL=redis://" + strings.Join(addrs, ","), "LINKREEL_CLICK_PARTITIONS=8"}
 			return servers
 		}},
-		{"a Redis of its own for clicks", func(t *testing.T, b *linksWorld) []*redisproc.Server {
+		{"a separate Redis for clicks", func(t *testing.T, b *linksWorld) []*redisproc.Server {
 			own := redistest.Server(t)
 			b.env = []string{"LINKREEL_CLICKS_REDIS_URL=redis://" + own.Addr()}
 			return []*redisproc.Server{own, b.redis}
@@ -113,8 +113,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			}
 			for i := range killRedis {
 				s := servers[i%len(servers)]
-				// A cluster needs time to detect the failure and to give the master's slots to
-				// its replica.
+				// A Cluster needs time to detect the failure and to promote the master's replica.
 				away := time.Duration(rand.IntN(700)) * time.Millisecond
 				if len(servers) == 6 {
 					away = 3 * time.Second
@@ -138,7 +137,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			t.Logf("%d kills: links %d, Redis %d, flusher %d", len(deeds), killLinks, killRedis, killFlusher)
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits got the responses %v", others)
+				t.Errorf("visits got unexpected responses: %v", others)
 			}
 		})
 	}
@@ -170,7 +169,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			time.Sleep(time.Second)
 			onset := load.p99()
 			away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
-			authUntil(t, "the metric says that Redis is away although nobody calls the API", 20*time.Second, away)
+			authUntil(t, "the metric shows without any API call that Redis is unreachable", 20*time.Second, away)
 			var calls, refused atomic.Int64
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -188,7 +187,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 					if a.status == 503 && a.header.Get("Retry-After") != "" {
 						refused.Add(1)
 					} else if a.status != 200 {
-						t.Errorf("API call: %d %s %v", a.status, a.body, a.err)
+						t.Errorf("the API call returned %d, want 200 or 503: %s %v", a.status, a.body, a.err)
 					}
 					time.Sleep(50 * time.Millisecond)
 				}
@@ -198,7 +197,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			fault.lift()
 			healed := time.Now()
 			callers()
-			// New clicks are counted as quickly as before the fault.
+			// New clicks must be counted as quickly as before the fault.
 			mark, err := p.clicks()
 			must(t, err)
 			authUntil(t, "clicks are counted again", time.Minute, func() bool {
@@ -206,18 +205,18 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 				return err == nil && sum(now) > sum(mark)
 			})
 			back := time.Since(healed)
-			authUntil(t, "the metric says that Redis is back", 20*time.Second, func() bool { return !away() })
+			authUntil(t, "the metric shows that Redis is reachable", 20*time.Second, func() bool { return !away() })
 			load.stop()
-			t.Logf("p99 without the fault %v, in its first second %v, then %v; %d API calls, %d refused; counting again after %v", calm, onset, during, calls.Load(), refused.Load(), back)
+			t.Logf("p99: %v without the fault, %v in its first second, then %v; %d API calls, %d refused; counting resumed after %v", calm, onset, during, calls.Load(), refused.Load(), back)
 			load.balance(t, p, before)
 			if others := load.others(); len(others) > 0 {
-				t.Errorf("visits got the responses %v", others)
+				t.Errorf("visits got unexpected responses: %v", others)
 			}
 			if _, broken := load.sums(); broken > 0 || load.refused.Load() > 0 {
-				t.Errorf("%d visits were interrupted, %d were refused", broken, load.refused.Load())
+				t.Errorf("%d visits were interrupted and %d were refused, want 0", broken, load.refused.Load())
 			}
-			if back > 5*time.Second+2*time.Second { // plus the flusher's own cycle
-				t.Errorf("counting resumed after %v", back)
+			if back > 5*time.Second+2*time.Second { // plus the flusher's cycle
+				t.Errorf("counting resumed after %v, want at most 7 s", back)
 			}
 		})
 	}
@@ -248,7 +247,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 	defer warm.close()
 	for _, s := range slugs {
 		if status, _, err := warm.visit("/" + s); status != 302 {
-			t.Fatalf("filling the cache: %d %v", status, err)
+			t.Fatalf("filling the cache returned %d, want 302; %v", status, err)
 		}
 	}
 	before := map[string]int64{}
@@ -280,7 +279,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 			asked := time.Now()
 			status, _, err := c.visit(fmt.Sprintf("/never-seen-%d", i))
 			if status != 503 {
-				t.Fatalf("%s: an unknown slug got %d %v, want 503", fault.name, status, err)
+				t.Fatalf("%s: an unknown slug returned %d %v, want 503", fault.name, status, err)
 			}
 			if took := time.Since(asked); time.Since(struck) > 3500*time.Millisecond {
 				slowest = max(slowest, took)
@@ -291,30 +290,30 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 		}
 		a := p.call("GET", "/api/v1/links", "")
 		if a.status != 503 || a.header.Get("Retry-After") == "" {
-			t.Errorf("%s: the API returns %d %s %v", fault.name, a.status, a.body, a.err)
+			t.Errorf("%s: the API returned %d, want 503 with Retry-After: %s %v", fault.name, a.status, a.body, a.err)
 		}
 		during := load.p99()
 		fault.lift()
 		healed := time.Now()
-		authUntil(t, "an unknown slug is a 404 again", time.Minute, func() bool {
+		authUntil(t, "an unknown slug returns 404 again", time.Minute, func() bool {
 			c := &linksConn{addr: p.redirect}
 			defer c.close()
 			status, _, _ := c.visit(fmt.Sprint("/never-", time.Now().UnixNano()))
 			return status == 404 && p.call("GET", "/api/v1/links?limit=1", "").status == 200
 		})
 		back := time.Since(healed)
-		t.Logf("%s: p99 of cached redirects without the fault %v, during it %v; %d unknown slugs got 503, the slowest after the outage was detected took %v; normal after %v", fault.name, calm, during, unknown, slowest, back)
+		t.Logf("%s: the p99 of cached redirects was %v without the fault and %v during it; %d unknown slugs got 503, the slowest after the outage was detected took %v; normal after %v", fault.name, calm, during, unknown, slowest, back)
 		if back > 5*time.Second {
-			t.Errorf("%s: normal operation only after %v", fault.name, back)
+			t.Errorf("%s: normal operation resumed after %v, want at most 5 s", fault.name, back)
 		}
 	}
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {
-		t.Errorf("cached visits got the responses %v", others)
+		t.Errorf("cached visits got unexpected responses: %v", others)
 	}
 	if _, broken := load.sums(); broken > 0 {
-		t.Errorf("%d visits were interrupted", broken)
+		t.Errorf("%d visits were interrupted, want 0", broken)
 	}
 }
 
@@ -337,7 +336,7 @@ func TestOneOfTwoHundredGetsTheSlug(t *testing.T) {
 		statuses.Range(func(k, v any) bool { got[k] = v.(*atomic.Int64).Load(); return true })
 		t.Logf("round %d: %v", round, got)
 		if got[201] != 1 || got[409] != 199 {
-			t.Errorf("round %d: %v, want one 201 and 199 × 409", round, got)
+			t.Errorf("round %d: the statuses are %v, want 201 once and 409 199 times", round, got)
 		}
 	}
 }
@@ -362,7 +361,7 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 			}
 			slug := churn[i%len(churn)]
 			if a := p.call("DELETE", "/api/v1/links/"+ids[slug], ""); a.status != 204 {
-				t.Errorf("delete: %d %s", a.status, a.body)
+				t.Errorf("the DELETE returned %d, want 204: %s", a.status, a.body)
 				return
 			}
 			for s, id := range p.create(slug) {
@@ -383,7 +382,7 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 			NextCursor *int64
 		}
 		if err := json.Unmarshal(a.body, &page); err != nil || a.status != 200 {
-			t.Fatalf("list: %d %s %v", a.status, a.body, err)
+			t.Fatalf("the list returned %d, want 200: %s %v", a.status, a.body, err)
 		}
 		pages++
 		for _, l := range page.Data {
@@ -407,9 +406,9 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 			twice++
 		}
 	}
-	t.Logf("%d links in %d pages of 7, %d changes meanwhile: %d missed, %d twice", n, pages, changes.Load(), missed, twice)
+	t.Logf("%d links in %d pages of 7 during %d changes: %d missed, %d listed twice", n, pages, changes.Load(), missed, twice)
 	if missed+twice > 0 {
-		t.Errorf("%d links that existed all the time were missed, %d links were listed twice", missed, twice)
+		t.Errorf("of the links that existed during the whole test, %d were missed and %d were listed twice, want 0", missed, twice)
 	}
 }
 
@@ -426,8 +425,8 @@ func TestAHotLinkIsOneWriteASecond(t *testing.T) {
 	load.stop()
 	load.balance(t, p, nil)
 	most := b.firestore.MaxSustainedWrites(10 * time.Second)
-	t.Logf("the document with the most writes is %s, with %d in 10 s", most.Document, most.Writes)
+	t.Logf("the document with the most writes is %s, with %d writes in 10 s", most.Document, most.Writes)
 	if most.Writes > 11 {
-		t.Errorf("%s was written %d times in 10 s", most.Document, most.Writes)
+		t.Errorf("%s was written %d times in 10 s, want at most 11", most.Document, most.Writes)
 	}
 }

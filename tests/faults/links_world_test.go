@@ -42,7 +42,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary builds the service in the form in which it is shipped.
+// linksBinary builds the service with the settings of a release.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -51,12 +51,12 @@ var linksBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(cache, "linkreel-tests", "links")
 	out, err := exec.Command("go", "build", "-o", path, "github.com/linkreel/linkreel/services/links/cmd/links").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build links: %w\n%s", err, out)
+		return "", fmt.Errorf("cannot build links: %w\n%s", err, out)
 	}
 	return path, nil
 })
 
-// linksWorld holds the servers that links processes share. The processes reach Redis and
+// linksWorld contains the servers that links processes share. The processes reach Redis and
 // Firestore through proxies that can inject faults.
 type linksWorld struct {
 	t           testing.TB
@@ -99,7 +99,7 @@ func (b *linksWorld) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 	return func() { p.Toxics.ResetToxics(context.Background()) }
 }
 
-// linksProcess is one replica. It keeps its addresses and its spool folder when it is killed.
+// linksProcess is one replica. A kill does not change its addresses and its spool folder.
 type linksProcess struct {
 	world                   *linksWorld
 	api, redirect, internal string
@@ -134,7 +134,7 @@ func (b *linksWorld) start(flush bool) *linksProcess {
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
-			b.t.Logf("log of links on %s:\n%.6000s", p.redirect, p.log)
+			b.t.Logf("the log of links on %s:\n%.6000s", p.redirect, p.log)
 		}
 	})
 	p.run()
@@ -161,19 +161,19 @@ func (p *linksProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		runtime.LockOSThread() // the parent-death signal is sent when this thread ends
+		runtime.LockOSThread() // the kernel sends the parent-death signal when this thread ends
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the tests kill the process, so an error is normal
+			_ = cmd.Wait() // the tests kill the process, so an error is expected
 		}
 	}(p.cmd, p.done)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	authUntil(t, "links listens", time.Minute, func() bool {
+	authUntil(t, "links accepts requests", time.Minute, func() bool {
 		for _, addr := range []string{p.api, p.redirect} {
 			c, err := net.DialTimeout("tcp", addr, time.Second)
 			if err != nil {
@@ -185,8 +185,8 @@ func (p *linksProcess) run() {
 	})
 }
 
-// linksPodMemory is the limit of the chart's pods, in bytes. The limit of links itself is
-// higher, so that memory is left when 300,000 links are cached.
+// linksPodMemory returns the memory limit of the chart's pods, in bytes. The limit of links is
+// higher, so it has free memory when 300,000 links are cached.
 func linksPodMemory(t testing.TB) int64 {
 	t.Helper()
 	text, err := os.ReadFile("../../charts/linkreel/values.yaml")
@@ -213,8 +213,8 @@ func (p *linksProcess) kill() {
 	<-p.done
 }
 
-// metric returns a metric of the process, summed over its labels, or -1 if the process
-// does not answer.
+// metric returns a metric of the process, summed over its labels, or -1 if the process does not
+// respond.
 func (p *linksProcess) metric(name string) float64 {
 	res, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + p.admin + "/metrics")
 	if err != nil {
@@ -234,12 +234,12 @@ func (p *linksProcess) metric(name string) float64 {
 	return sum
 }
 
-// call calls the API.
+// call sends a request to the API.
 func (p *linksProcess) call(method, path, body string) authAnswer {
 	return authCall(method, p.api, path, p.world.key, body)
 }
 
-// create creates links with the slugs and returns their ids.
+// create creates links with the slugs and returns their IDs.
 func (p *linksProcess) create(slugs ...string) map[string]string {
 	t := p.world.t
 	t.Helper()
@@ -251,7 +251,7 @@ func (p *linksProcess) create(slugs ...string) map[string]string {
 		}
 		a := p.call("POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`)
 		if a.err != nil || a.status != 201 {
-			t.Fatalf("create: %d %s %v", a.status, a.body, a.err)
+			t.Fatalf("creating links returned %d, want 201: %s %v", a.status, a.body, a.err)
 		}
 		var out struct {
 			Results []struct{ Data struct{ ID, Slug string } }
@@ -273,7 +273,7 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 	for {
 		a := p.call("GET", "/api/v1/links?limit=100"+cursor, "")
 		if a.err != nil || a.status != 200 {
-			return nil, fmt.Errorf("list: %d %w", a.status, a.err)
+			return nil, fmt.Errorf("listing links returned %d: %w", a.status, a.err)
 		}
 		var page struct {
 			Data []struct {
@@ -295,11 +295,11 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 	}
 }
 
-// linksConn is a visitor's connection. Unlike http.Client it never retries a request, so each
-// request is sent at most once.
+// linksConn is a visitor's connection. Unlike http.Client, it never retries a request, so it sends
+// each request at most once.
 type linksConn struct {
 	addr string
-	host string // the host that is visited, "" for the default short host
+	host string // the host of the visits; "" for the default short host
 	c    net.Conn
 	r    *bufio.Reader
 }
@@ -349,19 +349,19 @@ func (c *linksConn) close() {
 	c.c = nil
 }
 
-// linksLoad sends visits at a fixed rate, whether or not they succeed.
+// linksLoad sends visits at a constant rate, whether or not they succeed.
 type linksLoad struct {
 	slugs []string
 	to    []*linksProcess
 
-	answered, broken map[string]*atomic.Int64 // by slug; a broken visit may or may not have been counted
-	refused          atomic.Int64             // visits for which nothing listened
+	answered, broken map[string]*atomic.Int64 // by slug; an interrupted visit may or may not have been counted
+	refused          atomic.Int64             // visits without a listening process
 	statuses         [600]atomic.Int64
 	mu               sync.Mutex
 	took             []time.Duration
 
 	stop func()
-	held float64 // visits a second
+	held float64 // visits per second
 }
 
 func startLinksLoad(rate int, slugs []string, to ...*linksProcess) *linksLoad {
@@ -442,7 +442,7 @@ func (l *linksLoad) sums() (answered, broken int64) {
 	return answered, broken
 }
 
-// p99 returns the 99th percentile of the visits that were answered since the last call.
+// p99 returns the 99th percentile of the response times since the last call.
 func (l *linksLoad) p99() time.Duration {
 	l.mu.Lock()
 	took := l.took
@@ -465,8 +465,8 @@ func (l *linksLoad) others() map[int]int64 {
 	return out
 }
 
-// balance waits until every click is counted, and checks each link: counted = answered +
-// some of the visits whose connection broke.
+// balance waits until every click is counted. For each link, the count must be the number of
+// answered clicks plus some of the visits with a broken connection.
 func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int64) {
 	t.Helper()
 	answered, broken := l.sums()
@@ -486,18 +486,18 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 			n := now[s] - before[s]
 			counted += n
 			if a, b := l.answered[s].Load(), l.broken[s].Load(); n < a || n > a+b {
-				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, interrupted %d", s, n, a, b))
+				wrong = append(wrong, fmt.Sprintf("%s: %d counted, %d answered, %d interrupted", s, n, a, b))
 			}
 		}
 		if counted != last {
 			last, since = counted, time.Now()
 		}
-		// After two and a half seconds without a change, no click is in flight any more.
+		// After 2.5 s without a change, no click is in flight.
 		if len(wrong) == 0 && time.Since(since) > 2500*time.Millisecond || time.Now().After(deadline) {
 			break
 		}
 	}
-	t.Logf("counted %d = answered %d + %d of %d interrupted; refused %d, other responses %v; rate %.0f visits/s", counted, answered, counted-answered, broken, l.refused.Load(), l.others(), l.held)
+	t.Logf("%d clicks counted = %d answered + %d of %d interrupted; %d refused, other responses %v; %.0f visits/s", counted, answered, counted-answered, broken, l.refused.Load(), l.others(), l.held)
 	for _, w := range wrong {
 		t.Error(w)
 	}

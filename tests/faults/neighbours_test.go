@@ -22,13 +22,13 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// The tests watch the neighbours of a noisy account. For every write of the API, the noisy
-// account sends requests for one record at the highest possible rate, over many connections,
-// while Firestore is as slow as Google's. Other accounts must not notice. LINKREEL_FULL=1 uses
-// 120 connections and three seconds for each operation. By default, 40 connections get a
-// fraction of a second, and each sends at least one request.
+// The tests watch the neighbours of a noisy account. For every write operation, the noisy account
+// sends requests for one record at the highest possible rate, over many connections, while
+// Firestore is as slow as Google's. Other accounts must not be affected. With LINKREEL_FULL=1 there
+// are 120 connections and three seconds for each operation. By default there are 40 connections and
+// a fraction of a second, and each connection sends at least one request.
 
-// quarter is a whole Linkreel with a slow Firestore.
+// quarter is a complete Linkreel with a slow Firestore.
 type quarter struct {
 	t     testing.TB
 	stack *standalone.Stack
@@ -61,7 +61,7 @@ func newQuarter(t *testing.T, env map[string]string) *quarter {
 	return q
 }
 
-// slow makes Firestore as slow as Google's.
+// slow adds the latency of Google's Firestore.
 func (q *quarter) slow() {
 	q.stack.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
 	q.stack.Firestore.Faults().Add(firestore.Fault{Methods: []string{"BeginTransaction", "BatchGetDocuments", "RunQuery"}, Delay: 8 * time.Millisecond})
@@ -76,7 +76,7 @@ func (q *quarter) say(ctx context.Context, key, method, address string, body any
 	case string:
 		data, contentType = []byte(b), "text/vtt"
 	default:
-		data, _ = json.Marshal(b) // maps of texts and numbers
+		data, _ = json.Marshal(b) // these are maps of strings and numbers
 	}
 	if strings.HasPrefix(address, "/") {
 		address = q.stack.BaseURL + address
@@ -108,14 +108,14 @@ func (q *quarter) made(key, method, address string, body any) map[string]any {
 	q.t.Helper()
 	status, answer := q.say(q.t.Context(), key, method, address, body)
 	if status < 200 || status > 299 {
-		q.t.Fatalf("%s %s: %d %.300s", method, address, status, answer)
+		q.t.Fatalf("%s %s returned %d, want success: %.300s", method, address, status, answer)
 	}
 	var out map[string]any
 	_ = json.Unmarshal(answer, &out) // some responses are empty
 	return out
 }
 
-// resident is an account with a key of every scope.
+// resident is an account with a key that has every scope.
 type resident struct {
 	q       *quarter
 	id, key string
@@ -133,12 +133,12 @@ func (q *quarter) resident(name string, limits map[string]any) *resident {
 	return r
 }
 
-// make creates a record and returns the text of its field name.
+// make creates a record and returns the value of its field name.
 func (r *resident) make(path string, body any, name string) string {
 	r.q.t.Helper()
 	value, _ := r.q.made(r.key, "POST", path, body)[name].(string)
 	if value == "" {
-		r.q.t.Fatalf("POST %s: no %s", path, name)
+		r.q.t.Fatalf("the response to POST %s has no %s", path, name)
 	}
 	return value
 }
@@ -179,7 +179,7 @@ func (r *resident) member() string {
 	return id
 }
 
-// act builds a request that is sent repeatedly; n differs each time.
+// act builds a repeated request. n differs in each call.
 type act func(n int) (path string, body any)
 
 func on(path string, body any) act { return func(int) (string, any) { return path, body } }
@@ -188,8 +188,8 @@ func titled(path string) act {
 	return func(n int) (string, any) { return path, map[string]any{"title": fmt.Sprint("Title ", n)} }
 }
 
-// writes returns a recipe for each operation of the contract that changes something. A recipe
-// first creates a record of the account and then returns the requests that change it.
+// writes returns a recipe for each write operation of the contract. A recipe first creates a record
+// of the account and then returns the requests that change it.
 func writes(receiver string) map[string]func(r *resident) act {
 	const links, videos, hooks = "/api/v1/links", "/api/v1/videos/", "/api/v1/webhooks/"
 	return map[string]func(r *resident) act{
@@ -295,7 +295,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// The API refuses a key here, but checking the key's rights is work too.
+		// The API rejects a key here, but the check of the key's rights is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {
@@ -315,18 +315,18 @@ type hit struct {
 	answer       string
 }
 
-// watch runs the neighbours' constant requests.
+// watch sends the neighbours' requests without a pause.
 type watch struct {
 	q      *quarter
 	during atomic.Pointer[string]
 	calls  atomic.Int64
 	mu     sync.Mutex
 	hits   []hit
-	ids    map[string]bool // of the neighbours
+	ids    map[string]bool // the neighbours' account IDs
 }
 
-// ask repeats the request with the name what until ctx ends. next sends the request and returns
-// false when there is nothing left to request.
+// ask sends requests with the name what until ctx ends. next returns the next request, and false if
+// there is none.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
 		tick := time.NewTicker(pause)
@@ -365,7 +365,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	recipes := writes(receiver.URL)
 	var operations []apispec.Route
 	for _, r := range apispec.Load().Routes() {
-		// The operator is not a tenant.
+		// The operator is not a neighbour.
 		if r.Method == "GET" || r.Tag == "Operator" || !strings.HasPrefix(r.Path, "/api/") {
 			continue
 		}
@@ -376,7 +376,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 		operations = append(operations, r)
 	}
 	if len(operations) != len(recipes) {
-		t.Errorf("%d recipes for %d operations", len(recipes), len(operations))
+		t.Errorf("there are %d recipes for %d operations, want one for each", len(recipes), len(operations))
 	}
 
 	q := newQuarter(t, nil)
@@ -458,10 +458,10 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 			answers := n.who.storm(n.operation.Method, n.act, connections, spell)
 			t.Logf("%-18s %v in %v", name, answers, time.Since(began).Round(time.Millisecond))
 			for status := range answers {
-				// At the highest rate, the noisy account itself may get errors because the
-				// machine is too slow.
+				// At the highest rate, the noisy account may get errors because the machine is too
+				// slow.
 				if status == 0 || status >= 500 && (!full || status == 500) {
-					t.Errorf("%s: the account itself got %d", name, status)
+					t.Errorf("%s: the noisy account got the status %d", name, status)
 				}
 			}
 		})
@@ -471,28 +471,28 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	wg.Wait()
 
 	if w.calls.Load() < int64(len(operations)) {
-		t.Errorf("the neighbours sent only %d requests", w.calls.Load())
+		t.Errorf("the neighbours sent only %d requests, want at least one for each operation", w.calls.Load())
 	}
 	for i, h := range w.hits {
 		if i == 20 {
-			t.Errorf("and %d more", len(w.hits)-i)
+			t.Errorf("and %d more failed requests of neighbours", len(w.hits)-i)
 			break
 		}
-		t.Errorf("during %s, a %s of another account: %d %s %s", h.during, h.what, h.status, h.answer, q.log.reason(h.answer))
+		t.Errorf("during %s, a %s of another account failed: %d %s %s", h.during, h.what, h.status, h.answer, q.log.reason(h.answer))
 	}
 	queued := q.log.queued(w.ids)
 	if len(queued) == 0 {
-		t.Fatal("no access line of a neighbour")
+		t.Fatal("the log has no access line of a neighbour")
 	}
 	p99 := queued[len(queued)*99/100]
-	t.Logf("%d requests of neighbours; %d access lines, p99 in our queues %v ms", w.calls.Load(), len(queued), p99)
+	t.Logf("%d requests of neighbours; %d access lines; the p99 of the time in our queues is %v ms", w.calls.Load(), len(queued), p99)
 	if p99 > 20 {
-		t.Errorf("neighbours waited %v ms in our queues (p99), want at most 20", p99)
+		t.Errorf("the p99 of the neighbours' time in our queues is %v ms, want at most 20", p99)
 	}
 }
 
-// storm sends requests over some connections for the time spell, at least one over each, and
-// counts the responses by status.
+// storm sends requests over several connections for the duration of spell, and at least one over
+// each connection. It counts the responses by status.
 func (r *resident) storm(method string, a act, connections int, spell time.Duration) map[int]int {
 	began := time.Now()
 	var n atomic.Int64
@@ -514,12 +514,12 @@ func (r *resident) storm(method string, a act, connections int, spell time.Durat
 	return answers
 }
 
-// accessLog collects the access lines, and the reasons why requests were refused.
+// accessLog collects the access lines and the log's reasons for failed requests.
 type accessLog struct {
 	mu      sync.Mutex
 	rest    []byte
 	lines   []accessLine
-	reasons map[string]string // by request id
+	reasons map[string]string // by request ID
 }
 
 type accessLine struct {
@@ -549,7 +549,7 @@ func (l *accessLog) Write(p []byte) (int, error) {
 	}
 }
 
-// reason returns the reason in the log for the request whose id is in answer.
+// reason returns the log's reason for the failed request with the ID in answer.
 func (l *accessLog) reason(answer string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -567,8 +567,8 @@ func (l *accessLog) reset() {
 	l.lines = nil
 }
 
-// queued returns, in sorted order, how long the requests of these accounts and the requests
-// without an account waited.
+// queued returns the sorted queueing times of these accounts' requests and of the requests without
+// an account.
 func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -582,8 +582,8 @@ func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	return out
 }
 
-// An import with many threads contends with itself for a tag, for the account's quota, and for
-// the account. It may take long, but every request must succeed.
+// The threads of an import contend for a tag, for the account's quota, and for the account. The
+// import may take long, but every request must succeed.
 func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 	const threads = 60
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
@@ -627,9 +627,9 @@ func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%d × %s at once: %v in %v", l.threads, l.what, answers, time.Since(began).Round(time.Millisecond))
+		t.Logf("%d × %s in parallel: %v in %v", l.threads, l.what, answers, time.Since(began).Round(time.Millisecond))
 		if sample != "" {
-			t.Errorf("%s: %s", l.what, sample)
+			t.Errorf("%s: a request failed: %s", l.what, sample)
 		}
 	}
 }

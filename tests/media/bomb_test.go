@@ -9,15 +9,15 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// deflated makes a small file of large pictures, each of them just within the limit.
+// deflated creates a small file of large pictures. Each picture is just within the limit.
 func deflated(m *maker, pictures int) string {
 	m.ff("-f lavfi -i color=c=red:s=6000x6000:r=25 -frames:v 1 -c:v png one.mov")
 	return m.ff(fmt.Sprintf("-stream_loop %d -i @one.mov -c copy a.mov", pictures-1))
 }
 
-// swelling makes a file that declares a second of 64×64 but continues with minutes of
-// 4096×4096. The file is far more work than its header declares, so only the time limit
-// stops it.
+// swelling creates a file that declares one second of 64×64 pixels but continues with minutes of
+// 4096×4096. The header declares far less work than the file needs, so only the time limit can stop
+// it.
 func swelling(m *maker) string {
 	small := m.read(m.ff(video("64x64", "25", 1) + x264 + "small.ts"))
 	large := m.read(m.ff("-f lavfi -i color=c=red:s=4096x4096:r=25:d=1" + x264 + "-g 25 large.ts"))
@@ -28,11 +28,11 @@ func swelling(m *maker) string {
 	return m.write("swelling.ts", string(small), string(m.read(m.ff("-stream_loop 60 -i @long.ts -c copy looped.ts"))))
 }
 
-// The test runs the same jobs twice on a worker with two slots: alone, and while one slot
-// is taken by a file that uses up its whole allowance.
+// The test runs the same jobs twice on a worker with two slots: first alone, and then while the
+// other slot processes a file that uses its whole time limit.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	jobs, pictures := 3, 15
-	if full() { // not in parallel, since processor time depends on other programs
+	if full() { // not in parallel, because processor time depends on other programs
 		jobs, pictures = 20, 150
 	} else {
 		t.Parallel()
@@ -51,7 +51,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	}
 	r.work()
 
-	// round runs the good jobs and returns their processor time.
+	// round runs the valid jobs and returns their processor time.
 	round := func(name string) (cpu time.Duration) {
 		var all []transcode.Job
 		for i := range jobs {
@@ -63,7 +63,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 				t.Errorf("%s ended as %s after %d tries: %v", j.VideoID, x.State, x.Tries, x.Failure)
 			}
 			for end := time.Now().Add(timeLimit); witnessed.cpu(j.VideoID) == 0 && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond) // the worker logs it just after the job ends
+				time.Sleep(10 * time.Millisecond) // the worker logs the time just after the job ends
 			}
 			cpu += witnessed.cpu(j.VideoID)
 		}
@@ -78,9 +78,9 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 		beside := round(fmt.Sprint("beside", i, "-"))
 		lasted := time.Since(begun)
 		if x := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }); final(x) && x.UpdatedAt.Sub(begun) < lasted/2 {
-			t.Errorf("%s ended after %v of %v, so the result shows little", b.name, x.UpdatedAt.Sub(begun), lasted)
+			t.Errorf("%s ended after %v of %v, want at least half of the time for a meaningful result", b.name, x.UpdatedAt.Sub(begun), lasted)
 		}
-		// A bomb's own limit is a minute of CPU or more, depending on its header.
+		// A bomb's own limit is at least a minute of CPU time, depending on its header.
 		x := r.await(j.ID, 10*time.Minute, final)
 		code := transcode.Code("")
 		if x.Failure != nil {
@@ -93,10 +93,10 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		ratio := beside.Seconds() / alone.Seconds()
-		t.Logf("%d good jobs took %.1f s of CPU time alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
+		t.Logf("%d valid jobs took %.1f s of CPU time alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
 			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
 		if full() && ratio > 1.2 {
-			t.Errorf("beside %s, the good jobs took %.2f × the CPU time that they take alone, want at most 1.2", b.name, ratio)
+			t.Errorf("beside %s, the valid jobs took %.2f × the CPU time of a run alone, want at most 1.2", b.name, ratio)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// stream has what the checker finds in one object. The checker parses boxes itself and
-// does not use the code that wrote the description.
+// stream has the checker's measurements of one object. The checker parses boxes with its own code,
+// not with the code that wrote the description.
 type stream struct {
 	timescale float64
 	frames    int
@@ -36,11 +36,11 @@ func parse(data []byte) (*stream, error) {
 		return nil, err
 	}
 	if f.Init == nil || len(f.Init.Moov.Traks) != 1 {
-		return nil, fmt.Errorf("not one track")
+		return nil, fmt.Errorf("the object does not have exactly one track")
 	}
 	trak := f.Init.Moov.Trak
 	if trak.Edts != nil {
-		return nil, fmt.Errorf("has an edit list")
+		return nil, fmt.Errorf("the object has an edit list")
 	}
 	s := &stream{timescale: float64(trak.Mdia.Mdhd.Timescale), first: math.Inf(1)}
 	expected := uint64(0)
@@ -48,14 +48,14 @@ func parse(data []byte) (*stream, error) {
 		for _, frag := range seg.Fragments {
 			start := frag.Moof.Traf.Tfdt.BaseMediaDecodeTime()
 			if start != expected {
-				return nil, fmt.Errorf("fragment starts at %d, want %d", start, expected)
+				return nil, fmt.Errorf("a fragment starts at %d, want %d", start, expected)
 			}
 			samples, err := frag.GetFullSamples(f.Init.Moov.Mvex.Trex)
 			if err != nil {
 				return nil, err
 			}
 			if !samples[0].IsSync() {
-				return nil, fmt.Errorf("fragment at %d starts with a dependent sample", start)
+				return nil, fmt.Errorf("the fragment at %d starts with a dependent sample", start)
 			}
 			for _, x := range samples {
 				shown := float64(int64(x.DecodeTime)+int64(x.CompositionTimeOffset)) / s.timescale
@@ -75,33 +75,33 @@ func parse(data []byte) (*stream, error) {
 	return s, nil
 }
 
-// object reads a whole object.
+// object downloads a whole object.
 func (r *world) object(name string) []byte {
 	r.t.Helper()
 	var b bytes.Buffer
 	if _, err := r.bucket.Download(context.Background(), name, 0, &b); err != nil {
-		r.t.Fatalf("download %s: %v", name, err)
+		r.t.Fatalf("cannot download %s: %v", name, err)
 	}
 	return b.Bytes()
 }
 
-// check compares an outcome with its objects and returns everything that is wrong.
+// check compares an outcome with its objects and returns all faults.
 func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if len(o.Renditions) == 0 {
-		return []string{"no renditions"}
+		return []string{"the outcome has no renditions"}
 	}
 	if want.width > 0 && (o.Width != want.width || o.Height != want.height) {
 		fault("the size is %dx%d, want %dx%d", o.Width, o.Height, want.width, want.height)
 	}
 	if want.rungs > 0 && len(o.Renditions) != want.rungs {
-		fault("%d renditions, want %d", len(o.Renditions), want.rungs)
+		fault("the outcome has %d renditions, want %d", len(o.Renditions), want.rungs)
 	}
 	if o.HasAudio == want.silent {
-		fault("hasAudio is %v", o.HasAudio)
+		fault("hasAudio is %v, want %v", o.HasAudio, !want.silent)
 	}
 	if got := o.Path == transcode.PathCopy; got != want.copied {
-		fault("path is %s", o.Path)
+		fault("the path is %s, but copied is %v", o.Path, want.copied)
 	}
 	var borders [][]float64
 	top := o.Renditions[0]
@@ -115,7 +115,7 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 		half := rendition.FrameRate < 0.75*top.FrameRate
 		if half {
 			if min(rendition.Width, rendition.Height) >= 720 || rate < 31 {
-				fault("%s has half the rate", rendition.Name)
+				fault("%s has the half frame rate, want the full one", rendition.Name)
 			}
 			frames, rate = (frames+1)/2, rate/2
 		}
@@ -123,28 +123,28 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 			fault("%s has %d frames, want %d±%d", rendition.Name, s.frames, frames, want.slack)
 		}
 		if math.Abs(rendition.FrameRate-rate) > 0.02*rate {
-			fault("%s has rate %.3f, want %.3f", rendition.Name, rendition.FrameRate, rate)
+			fault("%s has the frame rate %.3f, want %.3f", rendition.Name, rendition.FrameRate, rate)
 		}
 		if s.first != 0 {
-			fault("%s starts at %.4f", rendition.Name, s.first)
+			fault("%s starts at %.4f, want 0", rendition.Name, s.first)
 		}
 		if rendition.Width%2+rendition.Height%2 != 0 {
-			fault("%s is %dx%d", rendition.Name, rendition.Width, rendition.Height)
+			fault("%s has the invalid size %dx%d", rendition.Name, rendition.Width, rendition.Height)
 		}
 		if min(rendition.Width, rendition.Height) > max(16, min(o.Width, o.Height)) {
-			fault("%s was scaled up", rendition.Name)
+			fault("%s is larger than the source", rendition.Name)
 		}
 		faults = append(faults, described(rendition, s)...)
 		borders = append(borders, ends(rendition))
 	}
 	for i, b := range borders {
 		if len(b) != len(borders[0]) {
-			fault("%s has %d segments, %s has %d", o.Renditions[i].Name, len(b), top.Name, len(borders[0]))
+			fault("%s has %d segments, but %s has %d", o.Renditions[i].Name, len(b), top.Name, len(borders[0]))
 			continue
 		}
 		for n := range b {
 			if slack := 1.01 / o.Renditions[i].FrameRate; math.Abs(b[n]-borders[0][n]) > slack {
-				fault("%s: segment %d ends at %.3f, but at %.3f in the tallest rendition", o.Renditions[i].Name, n, b[n], borders[0][n])
+				fault("%s: segment %d ends at %.3f, want %.3f as in the tallest rendition", o.Renditions[i].Name, n, b[n], borders[0][n])
 			}
 		}
 	}
@@ -154,36 +154,35 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 			fault("sound: %v", err)
 		} else {
 			if math.Abs(s.first) > 0.005 {
-				fault("sound starts at %.4f", s.first)
+				fault("the sound starts at %.4f, want 0", s.first)
 			}
 			if d := s.end - o.Duration; d > 0.03 || d < -0.15 {
-				fault("sound ends %.3f s after the picture", d)
+				fault("the sound ends %.3f s after the picture", d)
 			}
 			faults = append(faults, described(*o.Audio, s)...)
 		}
 	}
 	if o.Poster == "" || !bytes.HasPrefix(r.object(o.Poster), []byte("\xff\xd8")) {
-		fault("no poster")
+		fault("the outcome has no poster")
 	}
 	if o.Final {
 		if o.Storyboard == nil || !bytes.HasPrefix(r.object(o.Storyboard.Objects[0]), []byte("\xff\xd8")) {
-			fault("no storyboard")
+			fault("the outcome has no storyboard")
 		}
 		faults = append(faults, r.checkDownload(o)...)
 	}
 	return faults
 }
 
-// checkDownload checks that a player shows every picture of the tallest rendition in the
-// download at the same time to the millisecond. It takes edit lists into account, as
-// players do.
+// checkDownload checks that the download shows every picture of the tallest rendition at the same
+// time, to the millisecond. Like a player, it applies edit lists.
 func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	if o.Download == "" {
-		return []string{"no download"}
+		return []string{"the outcome has no download"}
 	}
 	want, err := parse(r.object(o.Renditions[0].Object))
 	if err != nil {
-		return nil // the rendition itself is wrong, which check reports
+		return nil // the rendition is wrong, which check reports
 	}
 	got := r.shownTimes(o.Download)
 	if len(got) != len(want.shown) {
@@ -191,7 +190,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	}
 	for i := range got {
 		if off := got[i] - want.shown[i]; math.Abs(off) > 0.001 {
-			return []string{fmt.Sprintf("the download shows picture %d %.1f ms late", i, off*1000)}
+			return []string{fmt.Sprintf("the download shows picture %d %.1f ms late, want at most 1 ms", i, off*1000)}
 		}
 	}
 	return nil
@@ -206,7 +205,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	}
 	out, err := exec.Command("ffprobe", "-v", "error", "-select_streams", "v:0", "-show_entries", "frame=pts_time", "-of", "default=nw=1:nk=1", path).Output()
 	if err != nil {
-		r.t.Fatalf("read pictures of %s: %v", object, err)
+		r.t.Fatalf("cannot read the pictures of %s: %v", object, err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if at, err := strconv.ParseFloat(strings.TrimSpace(line), 64); err == nil {
@@ -227,9 +226,9 @@ func ends(r transcode.Rendition) []float64 {
 	return out
 }
 
-// described compares a rendition's table with the boxes of its object: every segment must
-// be a run of whole fragments, the segments must cover all fragments, and the declared
-// bandwidth must be that of the densest segment.
+// described compares a rendition's table with the boxes of its object. Every segment must consist
+// of whole fragments, the segments must cover all fragments, and the declared bandwidth must be
+// that of the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, r.Name+": "+fmt.Sprintf(format, args...))
@@ -248,11 +247,11 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 			next++
 		}
 		if next == begin || s.fragments[begin].offset != float64(seg.Offset) || size != float64(seg.Size) {
-			fault("segment %d does not match the file", i)
+			fault("segment %d does not match the fragments of the file", i)
 			return faults
 		}
 		if math.Abs(duration-seg.Duration) > 0.001 {
-			fault("segment %d lasts %.3f, declared %.3f", i, duration, seg.Duration)
+			fault("segment %d lasts %.3f, but the table declares %.3f", i, duration, seg.Duration)
 		}
 		if duration >= target/2 {
 			peak = math.Max(peak, size*8/duration)
@@ -262,12 +261,12 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 		fault("%d fragments are in no segment", len(s.fragments)-next)
 	}
 	if peak > 0 && (float64(r.Bandwidth) < 0.9*peak || float64(r.Bandwidth) > 1.1*peak) {
-		fault("declared %d bit/s, measured %.0f", r.Bandwidth, peak)
+		fault("the table declares %d bit/s, but the densest segment has %.0f", r.Bandwidth, peak)
 	}
 	return faults
 }
 
-// everything returns all objects that an outcome refers to, joined.
+// everything returns the joined content of all objects of an outcome.
 func (r *world) everything(o *transcode.Outcome) []byte {
 	var all [][]byte
 	for _, name := range o.Objects() {

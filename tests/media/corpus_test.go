@@ -18,34 +18,34 @@ import (
 // item is one file of the corpus and its expected result.
 type item struct {
 	name string
-	make func(m *maker) string // returns the file
-	code transcode.Code        // the expected failure; empty means that the file becomes ready
+	make func(m *maker) string // returns the path of the file
+	code transcode.Code        // the expected failure; empty if the file must become ready
 
-	// These fields describe the expected result of a ready file. frames and rate are those of
+	// These fields describe the expected result of a ready file. frames and rate are the values of
 	// full-rate renditions, after the rate rule.
 	frames        int
-	slack         int // allowed difference in frames if the source is damaged or irregular
+	slack         int // allowed difference in frames for a damaged or irregular source
 	rate          float64
 	width, height int
 	silent        bool
-	copied        bool // goes through the fast path
+	copied        bool // the file uses the fast path
 	rungs         int
 
 	limits func(*transcode.Limits)
-	often  bool // part of every run, not only of the full one
+	often  bool // part of every run, not only of a full run
 }
 
 // maker makes files with ffmpeg.
 type maker struct {
 	t      testing.TB
 	dir    string
-	canary string // an absolute path of a file whose content no output may contain
+	canary string // the absolute path of a file with content that no output may contain
 	remote string // an address that no program may call
 }
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }
 
-// ff runs ffmpeg and returns the path of the file that it has written, which is its last argument.
+// ff runs ffmpeg and returns the path of its output file, which is the last argument.
 func (m *maker) ff(args string) string {
 	m.t.Helper()
 	fields := strings.Fields(args)
@@ -59,7 +59,7 @@ func (m *maker) ff(args string) string {
 	cmd := exec.Command("ffmpeg", append([]string{"-nostdin", "-v", "error", "-y"}, fields...)...)
 	cmd.Dir = m.dir
 	if b, err := cmd.CombinedOutput(); err != nil {
-		m.t.Fatalf("ffmpeg %s: %v\n%s", args, err, b)
+		m.t.Fatalf("ffmpeg %s failed: %v\n%s", args, err, b)
 	}
 	return out
 }
@@ -116,11 +116,11 @@ func random(n int) string {
 	return string(b)
 }
 
-// boxAt finds a box by its name and returns the offset of the box's content.
+// boxAt finds a box by its name and returns the offset of its content.
 func boxAt(b []byte, name string) int {
 	at := bytes.Index(b, []byte(name))
 	if at < 4 {
-		panic("no box " + name)
+		panic("the file has no box " + name)
 	}
 	return at + 4
 }
@@ -214,7 +214,7 @@ var good = []item{
 		return m.ff(video("320x240", "25", 2) + " -i @cover.jpg -map 1 -map 0 -c:v:0 mjpeg -c:v:1 libx264 -preset ultrafast -pix_fmt yuv420p -disposition:v:0 attached_pic a.mp4")
 	}, frames: 50, rate: 25, width: 320, height: 240, silent: true, copied: true},
 
-	// Damaged files and files with wrong metadata that are still videos.
+	// These files are damaged or have wrong metadata, but are still videos.
 	{name: "noise-in-the-middle", make: func(m *maker) string {
 		return m.edit(m.ff(video("640x360", "25", 4)+" "+tone(4)+x264+"-g 25 -movflags +faststart"+aac+"a.mp4"), func(b []byte) []byte {
 			copy(b[len(b)/2:], random(20000))
@@ -296,11 +296,11 @@ var bad = []item{
 	}, code: transcode.NotAVideo},
 	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.NotAVideo},
 	{name: "mov-with-foreign-data", make: func(m *maker) string {
-		// A data reference names a file by its path, because old QuickTime files may keep samples
-		// in another file.
+		// A data reference contains the path of a file, because old QuickTime files may store
+		// samples in another file.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {
 			at := boxAt(b, "url ")
-			b[at+3] = 0 // no longer "in this file"
+			b[at+3] = 0 // clears the flag "in this file"
 			return b
 		})
 	}, code: ""}, // ffmpeg ignores references to other files and reads this file
@@ -332,7 +332,7 @@ var bad = []item{
 	{name: "raw-h264", make: clip(video("320x240", "25", 1) + x264 + "a.h264"), code: transcode.UnsupportedFormat},
 	{name: "y4m", make: clip(video("160x120", "25", 0.2) + " -pix_fmt yuv420p a.y4m"), code: transcode.UnsupportedFormat},
 
-	// Bombs.
+	// These files need far more resources than their size suggests.
 	{name: "png-16000x16000-in-mov", make: clip("-f lavfi -i color=c=red:s=16000x16000:r=1:d=2 -c:v png a.mov"), code: transcode.TooLargeDimensions},
 	{name: "15000x4000-ffv1", make: clip("-f lavfi -i color=c=red:s=15000x4000:r=1:d=1 -c:v ffv1 a.mkv"), code: transcode.TooLargeDimensions},
 	{name: "8190x6000-png", make: clip("-f lavfi -i color=c=red:s=8190x6000:r=1:d=2 -c:v png a.mkv"), code: transcode.TooLargeDimensions},
@@ -357,8 +357,8 @@ var bad = []item{
 	}, code: transcode.CorruptFile},
 }
 
-// overlapping makes an MP4 of an hour with a single picture. The index lists the picture once for
-// each frame, in a separate chunk, so a copy would write it once per frame.
+// overlapping creates an MP4 with a duration of one hour and a single picture. The index lists the
+// picture once for each frame, in a separate chunk, so a copy would contain it once per frame.
 func overlapping(m *maker) string {
 	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=30:d=0.03" + x264 + "-frames:v 1 one.mp4"))
 	box := func(name string, parts ...[]byte) []byte {
@@ -387,7 +387,8 @@ func overlapping(m *maker) string {
 	return m.write("a.mp4", string(ftyp), string(box("mdat", picture)), string(moov))
 }
 
-// refragmented makes a fragmented MP4 in which all fragments refer to the bytes of the first.
+// refragmented creates a fragmented MP4 with fragments that all refer to the bytes of the first
+// one.
 func refragmented(m *maker) string {
 	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=25:d=0.04" + x264 + "-frames:v 1 -movflags +frag_every_frame+empty_moov one.mp4"))
 	moof, mdat := boxAt(one, "moof")-8, boxAt(one, "mdat")-8
@@ -395,7 +396,7 @@ func refragmented(m *maker) string {
 	again := bytes.Clone(one[moof:mdat])
 	tfdt, frame := boxAt(again, "tfdt"), binary.BigEndian.Uint32(one[boxAt(one, "mdhd")+12:])/25
 	for i := range uint32(74) {
-		// The time is a 64-bit number after version and flags. The offsets of the bytes count from
+		// The time is a 64-bit number after the version and flags. The byte offsets are relative to
 		// the start of the file.
 		binary.BigEndian.PutUint32(again[tfdt+8:], (i+1)*frame)
 		b = append(b, again...)
@@ -403,8 +404,8 @@ func refragmented(m *maker) string {
 	return m.write("a.mp4", string(b))
 }
 
-// gab2 makes an AVI whose subtitle track is a playlist with the names of files. Older versions of
-// ffmpeg opened the content of such a track with any demuxer.
+// gab2 creates an AVI with a playlist of file names as its subtitle track. Older versions of ffmpeg
+// opened the content of such a track with any demuxer.
 func gab2(m *maker) string {
 	chunk := func(id string, body []byte) []byte {
 		b := binary.LittleEndian.AppendUint32([]byte(id), uint32(len(body)))

@@ -7,8 +7,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// The test keeps the only slot of the only worker busy. Copies and refusals of other
-// files must come at once, and their ladders later.
+// The test occupies the only slot of the only worker. Other files must still be copied or rejected
+// immediately. Their ladders follow later.
 func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -26,18 +26,18 @@ func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	refused := r.await(jobs[1].ID, timeLimit, final)
 	inspected := r.await(jobs[2].ID, timeLimit, func(x transcode.Record) bool { return x.Inspected || final(x) })
 	if x := r.await(ladder.ID, timeLimit, func(transcode.Record) bool { return true }); final(x) || x.Attempt != encoding.Attempt {
-		t.Fatalf("the ladder is %s in attempt %d, so the test shows nothing", x.State, x.Attempt)
+		t.Fatalf("the ladder is %s in attempt %d, want it still running in its first attempt", x.State, x.Attempt)
 	}
 	if quick.State != transcode.Queued || !quick.Inspected || quick.Outcome.Path != transcode.PathCopy || quick.Outcome.Final {
-		t.Errorf("the copied video is %s by %s, want queued for its ladder", quick.State, quick.Outcome.Path)
+		t.Errorf("the copied video is %s on the path %s, want it queued for its ladder", quick.State, quick.Outcome.Path)
 	}
 	if refused.Failure == nil || refused.Failure.Code != transcode.NotAVideo {
-		t.Errorf("the text file is %s: %v", refused.State, refused.Failure)
+		t.Errorf("the text file is %s with %v, want NOT_A_VIDEO", refused.State, refused.Failure)
 	}
 	if inspected.State != transcode.Queued || inspected.Outcome != nil {
-		t.Errorf("the video to be encoded is %s, want queued", inspected.State)
+		t.Errorf("the video that needs encoding is %s, want queued", inspected.State)
 	}
-	if err := r.jobs.Delete(context.Background(), ladder.ID); err != nil { // the slot is free again
+	if err := r.jobs.Delete(context.Background(), ladder.ID); err != nil { // this frees the slot
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
@@ -49,5 +49,5 @@ func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	}
 }
 
-// downloadedProgress is the progress that a job shows when its encoding starts.
+// downloadedProgress is the progress of a job when its encoding starts.
 const downloadedProgress = 5

@@ -23,8 +23,8 @@ func (r *world) objects(videoID string) []string {
 	return names
 }
 
-// orphans returns the objects that the videos service's janitor removes after a job:
-// those that its attempts and parts wrote and that the outcome does not name.
+// orphans returns the objects that the videos service's janitor removes after a job: the objects
+// that its attempts and parts wrote and that are not in the outcome.
 func orphans(record transcode.Record, objects []string) (names []string) {
 	published := record.Outcome.Objects()
 	for _, object := range objects {
@@ -35,8 +35,8 @@ func orphans(record transcode.Record, objects []string) (names []string) {
 	return names
 }
 
-// noOrphans removes the objects that the janitor would remove, and then expects exactly
-// the outcome's objects.
+// noOrphans removes the objects that the janitor would remove. It then expects exactly the
+// outcome's objects.
 func (r *world) noOrphans(record transcode.Record) {
 	r.t.Helper()
 	for _, name := range orphans(record, r.objects(record.VideoID)) {
@@ -45,18 +45,17 @@ func (r *world) noOrphans(record transcode.Record) {
 		}
 	}
 	if got, want := len(r.objects(record.VideoID)), len(record.Outcome.Objects()); got != want {
-		r.t.Errorf("%s: %d objects remain, want the outcome's %d", record.VideoID, got, want)
+		r.t.Errorf("%s: %d objects remain, want the %d of the outcome", record.VideoID, got, want)
 	}
 }
 
-// terminate stops a worker in an orderly way and waits for it.
+// terminate stops a worker with SIGTERM and waits for it.
 func (p *process) terminate() {
 	_ = p.Process.Signal(syscall.SIGTERM)
 	_ = p.Wait()
 }
 
-// An orderly stop of the worker must take little time and must not cost the job an
-// attempt.
+// An orderly stop of the worker must be fast and must not cost the job an attempt.
 func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -68,17 +67,17 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	begun := time.Now()
 	w.terminate()
 	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("the worker took %v to stop", took)
+		t.Errorf("the worker took %v to stop, want at most 10 s", took)
 	}
 	record := r.await(j.ID, 5*time.Second, func(x transcode.Record) bool { return true })
-	// The encoding is attempt 1, or 2 if the fast lane has inspected the job first.
+	// The encoding is attempt 1, or attempt 2 if the fast lane has inspected the job first.
 	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != running.Attempt {
-		t.Errorf("after the stop the job is %s with %d tries in attempt %d; want queued, 0, %d", record.State, record.Tries, record.Attempt, running.Attempt)
+		t.Errorf("after the stop, the job is %s with %d tries in attempt %d, want queued with 0 tries in attempt %d", record.State, record.Tries, record.Attempt, running.Attempt)
 	}
 	r.noScratch()
 }
 
-// The test empties Redis while a job waits, and later stops it.
+// The test empties Redis while a job is queued. Later it stops Redis.
 func TestJobsOutliveRedis(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -91,18 +90,18 @@ func TestJobsOutliveRedis(t *testing.T) {
 	r.env["LINKREEL_JOB_SWEEP"] = "1s"
 	r.work()
 	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
-		t.Errorf("without Redis, the job ended as %s: %v", record.State, record.Failure)
+		t.Errorf("without Redis, the job ended as %s, want done: %v", record.State, record.Failure)
 	}
 	if err := r.redis.Restart(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	j = r.submit("again", source)
 	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
-		t.Errorf("after Redis was back, the job ended as %s: %v", record.State, record.Failure)
+		t.Errorf("after the restart of Redis, the job ended as %s, want done: %v", record.State, record.Failure)
 	}
 }
 
-// The test deletes a video in the middle of its job.
+// The test deletes a video during its job.
 func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -111,14 +110,14 @@ func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("1280x720", "30", 20) + x264 + "-g 60 a.mp4")
 	j := r.submit("gone", source)
-	// The copy is published at once, so the deletion interrupts the ladder.
+	// The copy is published immediately, so the deletion interrupts the ladder.
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil })
 	if err := r.jobs.Delete(context.Background(), j.ID); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(30 * time.Second); len(r.objects("gone")) > 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("objects are left after the job was deleted: %v", r.objects("gone"))
+			t.Fatalf("objects remain after the job was deleted: %v", r.objects("gone"))
 		}
 	}
 }

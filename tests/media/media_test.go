@@ -1,8 +1,8 @@
-// Package media sends files of all kinds through real workers and checks the results by
-// parsing their boxes.
+// Package media processes files of all kinds with real workers. It checks the results by parsing
+// their boxes.
 //
-// A run uses a small part of the corpus and a few kills. LINKREEL_FULL=1 uses the whole
-// corpus and plays every result in Chromium. LINKREEL_PIECE=1/3 selects a third of that.
+// By default a run uses a small part of the corpus and a few kills. With LINKREEL_FULL=1 it uses
+// the whole corpus and plays every result in Chromium. LINKREEL_PIECE=1/3 selects a third of this.
 // `LINKREEL_FULL=1 go test ./tests/media -run TestCorpus -v -timeout 1h` prints the table.
 package media
 
@@ -54,7 +54,7 @@ func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 	return calls
 }
 
-// The test sends every file through a worker.
+// The test processes every file with a worker.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -94,21 +94,21 @@ func TestCorpus(t *testing.T) {
 		largest.all, largest.tool = max(largest.all, r.peak.all), max(largest.tool, r.peak.tool)
 	}
 	_ = w.Flush()
-	t.Logf("\n%s%d files to become ready and %d to be refused, %d with a wrong result; %d network calls; memory of the worker at most %d MiB, of ffmpeg %d MiB",
+	t.Logf("\n%s%d files must become ready and %d must fail; %d had a wrong result; %d network calls; at most %d MiB of memory for the worker and %d MiB for ffmpeg",
 		table.String(), ready, refused, failed, calls.Load(), largest.all>>20, largest.tool>>20)
 	if largest.all > maxMemory {
 		t.Errorf("the worker and its programs used %d MiB, want at most %d", largest.all>>20, int64(maxMemory)>>20)
 	}
 	if failed > 0 {
-		t.Errorf("%d files had a wrong result", failed)
+		t.Errorf("%d files had a wrong result, want 0", failed)
 	}
 	if n := calls.Load(); n != 0 {
-		t.Errorf("the worker made %d network calls", n)
+		t.Errorf("the worker made %d network calls, want 0", n)
 	}
 }
 
-// mine reports whether a file belongs to this piece of the corpus, such as
-// LINKREEL_PIECE=1/3.
+// mine reports whether a file belongs to the piece of the corpus that LINKREEL_PIECE selects, such
+// as 1/3.
 func mine(i int) bool {
 	piece, of, found := strings.Cut(os.Getenv("LINKREEL_PIECE"), "/")
 	if !found {
@@ -119,10 +119,10 @@ func mine(i int) bool {
 	return err != nil || err2 != nil || n < 1 || i%n == k%n
 }
 
-// maxMemory is how much memory a worker may use, including all programs that it starts.
+// maxMemory is the maximum memory of a worker, including all programs that it starts.
 const maxMemory = 1 << 30
 
-// timeLimit is how long any file of the corpus may take on a busy machine.
+// timeLimit is the maximum time for any file of the corpus on a busy machine.
 const timeLimit = 2 * time.Minute
 
 func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {
@@ -154,7 +154,7 @@ func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string
 		got = string(record.Failure.Code)
 		for _, leak := range []string{canaryText, m.canary, m.dir, "ffmpeg", "/"} {
 			if strings.Contains(record.Failure.Message, leak) {
-				faults = append(faults, "message reveals "+leak)
+				faults = append(faults, "the failure message reveals "+leak)
 			}
 		}
 	case record.Outcome != nil:
@@ -169,7 +169,7 @@ func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string
 		all := r.everything(record.Outcome)
 		for _, leak := range []string{canaryText, "canary-meta", "canary-gps"} {
 			if bytes.Contains(all, []byte(leak)) {
-				faults = append(faults, "output contains "+leak)
+				faults = append(faults, "the output contains "+leak)
 			}
 		}
 	}

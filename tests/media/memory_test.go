@@ -9,16 +9,15 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// gauge measures the memory of a worker and of the programs that it has started, by
-// reading their resident pages every few milliseconds. Pages that processes share are
-// counted for each of them.
+// gauge measures the memory of a worker and of the programs that it has started. Every few
+// milliseconds it reads their resident pages. It counts a shared page for each process.
 type gauge struct {
 	pid  int
 	mu   sync.Mutex
 	peak peaks
 }
 
-// peaks are the largest values since the last call of take, in bytes.
+// peaks has the largest values since the last call of take, in bytes.
 type peaks struct{ all, tool int64 }
 
 func (p peaks) String() string { return fmt.Sprintf("%d\t%d", p.all>>20, p.tool>>20) }
@@ -48,7 +47,7 @@ func watch(t testing.TB, pid int) *gauge {
 
 func (g *gauge) look() {
 	var now peaks
-	now.all, _ = procstat.Resident(g.pid) // 0 for a process that has ended
+	now.all, _ = procstat.Resident(g.pid) // 0 for a process that has exited
 	for _, pid := range procstat.Descendants(g.pid) {
 		size, _ := procstat.Resident(pid)
 		now.all += size

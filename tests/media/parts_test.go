@@ -9,9 +9,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Two workers share a source of over two minutes, the minimum for splitting. The test kills
-// the worker that leads the whole job, and expects every picture once and no leftover objects.
-// The source has ten pictures a second by default, and a fractional rate with LINKREEL_FULL.
+// Two workers share a source of more than two minutes, the minimum for splitting. The test kills
+// the worker that runs the whole job. Every picture must then exist once, with no leftover objects.
+// The source has ten pictures per second by default and a fractional rate with LINKREEL_FULL.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -34,8 +34,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		}
 	}
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { seen(); return len(workers) > 0 || final(x) })
-	// Freeze the first worker. On a busy machine it could otherwise encode all parts before
-	// the other worker has started.
+	// Freeze the first worker. On a busy machine, it could otherwise encode all parts before the
+	// other worker has started.
 	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +50,10 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		return final(x)
 	})
 	if record.State != transcode.Done {
-		t.Fatalf("job ended as %s: %v", record.State, record.Failure)
+		t.Fatalf("the job ended as %s, want done: %v", record.State, record.Failure)
 	}
 	if len(workers) < 2 {
-		t.Errorf("parts were done by %d workers, want 2", len(workers))
+		t.Errorf("%d workers encoded the parts, want 2", len(workers))
 	}
 	faults := r.check(record.Outcome, want)
 	for _, f := range faults {
@@ -61,11 +61,11 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	}
 	for i := range parts {
 		if part, err := r.jobs.Get(context.Background(), transcode.PartID(j.ID, i)); err == nil {
-			t.Errorf("part %d still exists as %s", i, part.State)
+			t.Errorf("the job of part %d still exists in the state %s", i, part.State)
 		}
 	}
-	// The helper may still be storing a part that the job no longer needs. It soon notices
-	// that.
+	// The other worker may still be storing a part that the job no longer needs. It soon detects
+	// this.
 	for end := time.Now().Add(30 * time.Second); len(orphans(record, r.objects("long"))) > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 		r.noOrphans(record)

@@ -30,8 +30,7 @@ type player struct {
 	outcomes map[string]*transcode.Outcome
 }
 
-// page plays a video muted and fast, through every rendition in turn, and records the
-// errors.
+// page plays a muted video at a high speed, one rendition after another, and records the errors.
 const page = `<!doctype html><video muted playsinline></video><script type="module">
 import Hls from "/hls.js";
 const video = document.querySelector("video");
@@ -59,7 +58,7 @@ func newPlayer(r *world) *player {
 		}
 	}
 	if bin == "" {
-		r.t.Fatal("Chromium is not installed; run `make tools`")
+		r.t.Fatal("Chromium is not installed. Run `make tools`")
 	}
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").Set("autoplay-policy", "no-user-gesture-required")
 	address, err := start.Launch()
@@ -106,8 +105,8 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, mediaPlaylist(rendition))
 }
 
-// masterPlaylist returns the minimum that a player needs. services/videos/internal/hls
-// tests the product's playlists; this package tests the files.
+// masterPlaylist returns the minimum that a player needs. This package tests the files. The package
+// services/videos/internal/hls tests the product's playlists.
 func masterPlaylist(o *transcode.Outcome) string {
 	var b strings.Builder
 	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n")
@@ -136,8 +135,8 @@ func mediaPlaylist(r transcode.Rendition) string {
 	return b.String() + "#EXT-X-ENDLIST\n"
 }
 
-// rate returns the playback speed. It is four, except for a video so short that it would
-// end before the player has told the browser that there is no more data.
+// rate returns the playback speed. It is four, except for a very short video. Such a video would
+// end before the player has signalled the end of the data to the browser.
 func (p *player) rate(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,18 +177,17 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 		case len(report.Errors) > 0:
 			say("%v", report.Errors)
 		case !report.Done:
-			say("did not reach the end")
+			say("the playback did not reach the end")
 		case report.Holes > 0 || report.From != 0:
-			say("%d holes, buffered from %.3f", report.Holes, report.From)
+			say("the buffer has %d holes and starts at %.3f, want 0 and 0", report.Holes, report.From)
 		case math.Abs(report.To-o.Duration) > 0.2:
-			say("ended at %.2f of %.2f", report.To, o.Duration)
+			say("the playback ended at %.2f, want %.2f", report.To, o.Duration)
 		case report.Frames == 0 || report.Width == 0:
-			say("nothing was decoded")
+			say("no picture was decoded")
 		}
 	}
 	return faults
 }
 
-// skipPlaying reports whether the run leaves out playing the outcomes, which is the
-// default.
+// skipPlaying reports whether the run does not play the outcomes, which is the default.
 func skipPlaying() bool { return !full() && os.Getenv("LINKREEL_PLAY") == "" }

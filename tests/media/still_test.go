@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// The test requests pictures of a film that is red, then green, then blue, for four
-// seconds each.
+// The test requests pictures of a film that is red, green and then blue, for four seconds each.
 func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "1s"})
@@ -34,7 +33,7 @@ func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 		}
 		img, err := jpeg.Decode(bytes.NewReader(body))
 		if err != nil {
-			t.Fatalf("%d: %v", resp.StatusCode, err)
+			t.Fatalf("cannot decode the thumbnail, status %d: %v", resp.StatusCode, err)
 		}
 		middle := image.Pt(img.Bounds().Dx()/2, img.Bounds().Dy()/2)
 		red, green, blue, _ = img.At(middle.X, middle.Y).RGBA()
@@ -48,20 +47,20 @@ func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 		{10.0, func(r, g, b uint32) bool { return b > 200 && r < 60 && g < 60 }, "blue"},
 		{5.5, func(r, g, b uint32) bool { return g > 200 && r < 60 && b < 60 }, "green"},
 		{0, func(r, g, b uint32) bool { return r > 200 && g < 60 && b < 60 }, "red"},
-		{12.0, func(r, g, b uint32) bool { return b > 200 && r < 60 && g < 60 }, "blue, at the very end"},
+		{12.0, func(r, g, b uint32) bool { return b > 200 && r < 60 && g < 60 }, "blue at the end"},
 	} {
 		begun := time.Now()
 		if u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": tt.at}) == nil {
-			t.Fatalf("at %v: refused", tt.at)
+			t.Fatalf("setting the thumbnail to %v s failed", tt.at)
 		}
-		s.eventually("the picture at its time is "+tt.name, func() bool { return tt.want(picture()) })
+		s.eventually("the thumbnail is "+tt.name, func() bool { return tt.want(picture()) })
 		t.Logf("%s after %v", tt.name, time.Since(begun).Round(time.Millisecond))
 	}
 	u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": nil})
 	if got := u.call(http.MethodGet, "/"+u.id, nil)["thumbnailTime"]; got != nil {
-		t.Errorf("thumbnailTime is %v after going back to the automatic thumbnail", got)
+		t.Errorf("thumbnailTime is %v after the reset to the automatic thumbnail, want null", got)
 	}
 	if u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": 13}) != nil {
-		t.Error("a time after the end is accepted")
+		t.Error("setting the thumbnail to a time after the end succeeded, want an error")
 	}
 }

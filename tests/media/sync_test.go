@@ -13,9 +13,9 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// At this moment of the source, the picture flashes and the sound beeps. In the result they must
-// still coincide. Parsing the boxes cannot show that, because an encoder's delay is inside the
-// samples.
+// At this moment of the source, the picture flashes and the sound beeps. Both must still coincide
+// in the result. A test that parses the boxes cannot check this, because an encoder's delay is
+// inside the samples.
 const moment = 1.0
 
 func flash(rate string, length float64) string {
@@ -23,8 +23,7 @@ func flash(rate string, length float64) string {
 }
 
 func beep(from, length float64, rate int) string {
-	// If the sound starts later than the picture, the beep is earlier in the sound's own
-	// time.
+	// If the sound starts later than the picture, the beep is earlier in the sound's own time.
 	return fmt.Sprintf("-f lavfi -i aevalsrc='if(gte(t\\,%g)\\,0.7*cos(2*PI*1000*(t-%g))\\,0)':s=%d:d=%g", moment-from, moment-from, rate, length)
 }
 
@@ -43,14 +42,14 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 		{"encoded from matroska", clip(flash("30000/1001", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libvorbis a.mkv"), true},
 		{"encoded from a transport stream", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-bf 2 -g 25" + aac + "a.ts"), false},
 		{"44.1 kHz", clip(flash("30", 3) + " " + beep(0, 3, 44100) + x264 + "-g 60" + aac + "a.mp4"), false},
-		// ffmpeg's own WebM and AVI files are out of sync by up to 15 ms if a codec has a delay,
-		// so these two cases use codecs without a delay.
-		{"opus with its own delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libopus a.mp4"), false},
+		// ffmpeg's own WebM and AVI files are out of sync by up to 15 ms if a codec has a delay, so
+		// these two cases use codecs without a delay.
+		{"opus with an encoder delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libopus a.mp4"), false},
 		{"avi", clip(flash("25", 3) + " " + beep(0, 3, 44100) + " -c:v mjpeg -c:a pcm_s16le a.avi"), false},
-		{"sound starts 0.3 s late", clip(flash("25", 3) + " -itsoffset 0.3 " + beep(0.3, 2.5, 48000) + x264 + aac + "a.mp4"), false},
-		{"picture starts 0.4 s late", clip("-itsoffset 0.4 " + flash("25", 3) + " " + beep(-0.4, 3, 48000) + x264 + aac + "a.mkv"), false},
-		{"everything starts at ten", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + aac + "-output_ts_offset 10 a.ts"), false},
-		{"trimmed by an edit list", func(m *maker) string {
+		{"sound that starts 0.3 s late", clip(flash("25", 3) + " -itsoffset 0.3 " + beep(0.3, 2.5, 48000) + x264 + aac + "a.mp4"), false},
+		{"picture that starts 0.4 s late", clip("-itsoffset 0.4 " + flash("25", 3) + " " + beep(-0.4, 3, 48000) + x264 + aac + "a.mkv"), false},
+		{"timestamps that start at 10 s", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + aac + "-output_ts_offset 10 a.ts"), false},
+		{"a start trimmed by an edit list", func(m *maker) string {
 			m.ff("-f lavfi -i color=black:s=320x180:r=25:d=5,drawbox=c=white:t=fill:enable='gte(t\\,2.479)' -f lavfi -i aevalsrc='if(gte(t\\,2.48)\\,0.7*cos(2*PI*1000*(t-2.48))\\,0)':s=48000:d=5" + x264 + "-g 125" + aac + "b.mp4")
 			return m.ff("-ss 1.48 -i @b.mp4 -c copy a.mp4")
 		}, false},
@@ -63,30 +62,30 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 			j := r.submit(fmt.Sprint("sync", i), tt.make(m))
 			record := r.await(j.ID, timeLimit, final)
 			if record.Outcome == nil {
-				t.Fatalf("job ended as %s: %v", record.State, record.Failure)
+				t.Fatalf("the job ended as %s without an outcome: %v", record.State, record.Failure)
 			}
 			o := record.Outcome
 			seen, heard := r.whenSeen(t, o.Renditions[len(o.Renditions)-1]), r.whenHeard(t, o.Audio.Object)
 			if off := heard - seen; math.Abs(off) > 0.005 {
-				t.Errorf("sound is %.1f ms late (seen at %.4f, heard at %.4f), want at most 5 ms", off*1000, seen, heard)
+				t.Errorf("the sound is %.1f ms late (flash at %.4f, beep at %.4f), want at most 5 ms", off*1000, seen, heard)
 			}
-			// The download shows every picture at the rendition's time, so its sound must have the
-			// rendition's time too.
+			// The download shows every picture at the rendition's time, so its sound must also have
+			// the rendition's time.
 			if late := r.whenHeard(t, o.Download) - heard; math.Abs(late) > 0.001 {
-				t.Errorf("in the download the sound is %.1f ms late", late*1000)
+				t.Errorf("in the download, the sound is %.1f ms late, want at most 1 ms", late*1000)
 			}
 			for _, fault := range r.checkDownload(o) {
 				t.Error(fault)
 			}
 			if seen < moment-0.05 || seen > moment+0.05 {
-				t.Errorf("flash at %.3f, want about %.3f", seen, moment)
+				t.Errorf("the flash is at %.3f, want about %.3f", seen, moment)
 			}
 		})
 	}
 }
 
-// When nothing moves on a recorded screen any more, the recording ends with sound only. The result
-// must play all of the sound over the last picture.
+// When a recorded screen no longer changes, the recording ends with sound only. The result must
+// play all of the sound over the last picture.
 func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -96,23 +95,23 @@ func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 		"-f lavfi -i aevalsrc='if(gte(t\\,4.5)\\,0.7*cos(2*PI*1000*t)\\,0)':s=48000:d=5" + x264 + "-g 50" + aac + "a.mp4")(m)
 	record := r.await(r.submit("sound-goes-on", path).ID, timeLimit, final)
 	if record.Outcome == nil {
-		t.Fatalf("job ended as %s: %v", record.State, record.Failure)
+		t.Fatalf("the job ended as %s without an outcome: %v", record.State, record.Failure)
 	}
 	o := record.Outcome
 	if math.Abs(o.Duration-5) > 0.05 {
 		t.Errorf("the duration is %v s, want the sound's 5 s", o.Duration)
 	}
 	if heard := r.whenHeard(t, o.Audio.Object); math.Abs(heard-4.5) > 0.005 {
-		t.Errorf("heard at %v s, want 4.5", heard)
+		t.Errorf("the beep is at %v s, want 4.5", heard)
 	}
 	small := o.Renditions[len(o.Renditions)-1]
 	luma := r.decode(t, small.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
 	if len(luma) < 124 || slices.Min(luma[50:]) < 200 {
-		t.Errorf("%d pictures, want 125, white from the 48th on", len(luma))
+		t.Errorf("the download has %d pictures, want 125, white from the 48th on", len(luma))
 	}
 }
 
-// decode turns an object into raw samples.
+// decode converts an object to raw samples.
 func (r *world) decode(t *testing.T, object string, args ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "object.mp4")
@@ -121,7 +120,7 @@ func (r *world) decode(t *testing.T, object string, args ...string) []byte {
 	}
 	out, err := exec.Command("ffmpeg", append(append([]string{"-v", "error", "-i", path}, args...), "-")...).Output()
 	if err != nil {
-		t.Fatalf("decode %s: %v", object, err)
+		t.Fatalf("cannot decode %s: %v", object, err)
 	}
 	return out
 }
@@ -134,7 +133,7 @@ func (r *world) whenSeen(t *testing.T, v transcode.Rendition) float64 {
 			return float64(i) / v.FrameRate
 		}
 	}
-	t.Fatal("no flash in the picture")
+	t.Fatal("the picture has no flash")
 	return 0
 }
 
@@ -146,6 +145,6 @@ func (r *world) whenHeard(t *testing.T, object string) float64 {
 			return float64(i/2) / 48000
 		}
 	}
-	t.Fatal("no beep in the sound")
+	t.Fatal("the sound has no beep")
 	return 0
 }

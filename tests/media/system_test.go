@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness collects the log lines of the services in this process about publications, orphans and
-// processor time, and prints their errors.
+// witness collects log lines of the services in this process: publications, orphans, processor time
+// and errors. It prints the errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -38,9 +38,9 @@ type witness struct {
 
 type noted struct {
 	mu       sync.Mutex
-	versions map[string][]int64       // by video, in the order in which they were published
-	removed  []string                 // by the janitor
-	used     map[string]time.Duration // by the programs of all attempts at a video
+	versions map[string][]int64       // by video, in the order of their publication
+	removed  []string                 // names of the objects that the janitor removed
+	used     map[string]time.Duration // processor time of the programs of all attempts at a video
 }
 
 var witnessed = &witness{
@@ -71,7 +71,7 @@ func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	case "orphan removed":
 		w.removed = append(w.removed, about["object"].String())
 	}
-	if used, ok := about["used"]; ok { // each attempt logs it once, when it ends
+	if used, ok := about["used"]; ok { // each attempt logs this once, at its end
 		for _, a := range used.Resolve().Group() {
 			if a.Key == "cpuSeconds" {
 				w.used[id] += time.Duration(a.Value.Float64() * float64(time.Second))
@@ -109,11 +109,11 @@ func (n *noted) orphans(of []*upload) (count int) {
 	return count
 }
 
-// system is a world together with the videos service that callers use.
+// system is a world and the videos service that callers use.
 type system struct {
 	*world
 	base, key string
-	ahead     atomic.Int64 // how far the videos service's clock is ahead, in ns
+	ahead     atomic.Int64 // how far the clock of the videos service is ahead, in ns
 }
 
 func newSystem(t testing.TB, more map[string]string) *system {
@@ -121,7 +121,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	s := &system{world: newWorld(t)}
 	auth := authtest.Start(t)
 	s.key = auth.Key(t, "acc", identity.Creator)
-	front := httptest.NewUnstartedServer(nil) // only used for its free address
+	front := httptest.NewUnstartedServer(nil) // used only for its free address
 	addr := front.Listener.Addr().String()
 	front.Close()
 	s.base = "http://" + addr
@@ -159,7 +159,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	return s
 }
 
-// call calls the videos service and returns nil if it is unavailable.
+// call calls the videos service. It returns nil if the service is unavailable.
 func (s *system) call(method, path string, body any) map[string]any {
 	s.t.Helper()
 	packed, err := json.Marshal(body)
@@ -189,12 +189,12 @@ func (s *system) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(2 * timeLimit); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("not true after %v: %s", 2*timeLimit, what)
+			s.t.Fatalf("condition not met within %v: %s", 2*timeLimit, what)
 		}
 	}
 }
 
-// upload makes a video from a file, as a caller does.
+// upload creates a video from a file, as a caller does.
 func (s *system) upload(path string) *upload {
 	s.t.Helper()
 	file, err := os.ReadFile(path)
@@ -228,12 +228,12 @@ func (s *system) upload(path string) *upload {
 type upload struct {
 	*system
 	id, job  string
-	statuses []string // each status once, in the order in which it was seen
+	statuses []string // each status once, in the order of appearance
 	want     item
-	attempt  int // the attempt whose worker was struck
+	attempt  int // the attempt of the worker that the test struck
 }
 
-// look asks for the status as a caller does.
+// look requests the status as a caller does.
 func (u *upload) look() string {
 	v := u.call(http.MethodGet, "/"+u.id, nil)
 	status, _ := v["status"].(string)
@@ -251,19 +251,19 @@ func (u *upload) record() transcode.Record {
 	return r
 }
 
-// strike describes what happens to the workers of a round, one by one.
+// strike describes the signals to the workers of a round, one by one.
 type strike struct {
 	name     string
 	signals  []syscall.Signal
-	flush    bool // Redis is emptied at the same time
-	cutWhile bool // storage is cut off for a while when the first job resumes elsewhere
+	flush    bool // empty Redis at the same time
+	cutWhile bool // cut off storage for some time when another worker resumes the first job
 }
 
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
-// The test strikes workers in the middle of their jobs (it kills or stops them), and meanwhile
-// empties Redis and cuts storage off. Every video must soon become ready, exactly once, and no
-// objects of unfinished attempts may be left.
+// The test kills or stops workers during their jobs. At the same time it empties Redis and cuts off
+// storage. Every video must soon become ready exactly once, and no objects of unfinished attempts
+// may remain.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
 	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
@@ -278,8 +278,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "2s", "LINKREEL_JANITOR_EVERY": "3s"})
 	m := &maker{t: t, dir: t.TempDir()}
-	// The first video has a published copy before its worker is struck, and the next attempt makes the copy's
-	// files unused. The second video has nothing published yet.
+	// The first video has a published copy when its worker is struck, and the next attempt makes
+	// the copy's files obsolete. The second video has no published files yet.
 	sources := []struct {
 		file string
 		want item
@@ -302,21 +302,21 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	for _, u := range all {
 		s.eventually(u.id+" is ready", func() bool { return u.look() == "ready" })
 		if got := strings.Join(u.statuses, " "); got != "processing ready" {
-			t.Errorf("%s had the statuses %s", u.id, got)
+			t.Errorf("%s had the statuses %s, want processing and ready", u.id, got)
 		}
 		r := u.record()
 		if r.State != transcode.Done || r.Outcome == nil {
-			t.Fatalf("%s ended as %s: %v", u.id, r.State, r.Failure)
+			t.Fatalf("%s ended as %s, want done: %v", u.id, r.State, r.Failure)
 		}
 		if want := transcode.Prefix(u.id, r.Generation, r.Attempt); r.Outcome.Prefix != want {
-			t.Errorf("%s was published by %s, want %s", u.id, r.Outcome.Prefix, want)
+			t.Errorf("%s was published under %s, want %s", u.id, r.Outcome.Prefix, want)
 		}
 		s.eventually("the last version of "+u.id+" is published", func() bool {
 			versions := witnessed.published(u.id)
 			return len(versions) > 0 && versions[len(versions)-1] == int64(r.Outcome.Version)
 		})
 		if versions := witnessed.published(u.id); !slices.IsSorted(versions) || len(slices.Compact(slices.Clone(versions))) != len(versions) {
-			t.Errorf("%s was published in versions %v", u.id, versions)
+			t.Errorf("%s was published in the versions %v, want increasing ones", u.id, versions)
 		}
 		for _, f := range s.check(r.Outcome, u.want) {
 			t.Errorf("%s: %s", u.id, f)
@@ -324,9 +324,9 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want = append(want, r.Outcome.Objects()...)
 	}
 	slices.Sort(want)
-	// Replaced media stays for as long as an address of it may be valid. The record does not know
-	// the objects that a struck worker wrote after its video's last change, so they stay for a
-	// week.
+	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
+	// list the objects that a struck worker wrote after its video's last change, so they are kept
+	// for a week.
 	s.eventually("the janitor leaves only the objects of the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -340,26 +340,26 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	})
 	orphans := witnessed.orphans(all)
 	if orphans == 0 {
-		t.Error("the janitor had nothing to remove, so the test shows nothing about it")
+		t.Error("the janitor removed no objects, want at least one")
 	}
-	t.Logf("%d workers struck, %d videos ready exactly once; the janitor removed %d objects and left %d, all in use", len(all), len(all), orphans, len(want))
+	t.Logf("%d workers were struck, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
 }
 
-// strike starts a worker for each upload, strikes all of them in the middle of their work, and lets
-// other workers finish it.
+// strike starts a worker for each upload, strikes all of them during their work, and lets other
+// workers finish the jobs.
 func (s *system) strike(round strike, uploads []*upload) {
 	t := s.t
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		// Use one thread, so that even a fast machine leaves enough time to strike.
+		// Use one thread. The encoding is then slow enough for the strike, even on a fast machine.
 		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
 	s.eventually("all jobs are running", func() bool {
 		n := 0
 		for _, u := range uploads {
 			r := u.record()
-			inspected := strings.HasSuffix(r.Worker, "-fast") // the fast lane will soon return it to the queue
+			inspected := strings.HasSuffix(r.Worker, "-fast") // the fast lane will soon return the job to the queue
 			if r.State == transcode.Running && !inspected && (!u.want.copied || r.Outcome != nil) {
 				n++
 			}
@@ -367,7 +367,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 		return n == len(uploads)
 	})
 	for i, v := range victims {
-		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // at different moments of the work
+		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different moments of the work
 		_ = v.Process.Signal(round.signals[i])
 	}
 	struck := time.Now()
@@ -379,7 +379,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, u := range uploads {
 		r := u.record()
 		if r.State != transcode.Running {
-			t.Errorf("%s: %s was %s when its worker was struck, so the test shows nothing about it: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
+			t.Errorf("%s: %s was %s when its worker was struck, want running: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
 		}
 		u.attempt = r.Attempt
 	}
@@ -407,8 +407,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Frozen workers resume while their successors work. They have results that their
-			// programs made meanwhile, and must not publish them.
+			// Frozen workers resume while their successors work. Their programs have produced
+			// results in the meantime, which they must not publish.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)
@@ -420,9 +420,9 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, d := range resumed {
 		longest = max(longest, d)
 	}
-	t.Logf("%d workers %s: all their videos were resumed within %.1f s", len(victims), round.name, longest.Seconds())
+	t.Logf("%d workers, %s: other workers resumed all their videos within %.1f s", len(victims), round.name, longest.Seconds())
 	if longest > 45*time.Second {
-		t.Errorf("%s: a video was resumed after %v, want at most 45 s", round.name, longest)
+		t.Errorf("%s: another worker resumed a video after %v, want at most 45 s", round.name, longest)
 	}
 	for _, v := range append(victims, heirs...) {
 		v.terminate()

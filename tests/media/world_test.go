@@ -30,8 +30,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// workerEnv makes the test binary run a worker instead of tests, so that tests can kill
-// workers.
+// workerEnv is a variable that makes the test binary run a worker instead of tests, so tests can
+// kill workers.
 const workerEnv = "LINKREEL_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world has all servers that a worker needs. They are real but local.
+// world has all servers that a worker needs. They are real local servers.
 type world struct {
 	t       testing.TB
 	env     map[string]string
@@ -59,8 +59,8 @@ type world struct {
 	redis   *redisproc.Server
 	client  *redis.Client
 	scratch string
-	player  *player // if nil, results are not played
-	peak    peaks   // memory peaks of the corpus's last file
+	player  *player // if nil, the tests do not play the results
+	peak    peaks   // memory peaks of the last file in the corpus
 }
 
 func newWorld(t testing.TB) *world {
@@ -116,7 +116,7 @@ func (r *world) work() {
 	for _, loop := range svc.Loops {
 		wg.Go(func() {
 			if err := loop.Run(ctx); err != nil {
-				slog.Error("loop ended", "error", err)
+				slog.Error("the worker's loop failed", "error", err)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func (r *world) work() {
 		stop()
 		wg.Wait()
 		if err := boot.CloseAll(context.Background(), svc); err != nil {
-			r.t.Errorf("close worker: %v", err)
+			r.t.Errorf("cannot close the worker: %v", err)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func (r *world) submitLimited(ctx context.Context, videoID, path string, limits 
 		r.t.Fatal(err)
 	}
 	if _, err := r.queue.Add(ctx, jobs.Item(j)); err != nil {
-		r.t.Logf("not queued: %v", err)
+		r.t.Logf("cannot add the job to the queue: %v", err)
 	}
 	return j
 }
@@ -194,7 +194,7 @@ func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) 
 			return record
 		}
 		if time.Now().After(end) {
-			r.t.Fatalf("job %s after %v: %+v, %v", id, limit, record, err)
+			r.t.Fatalf("the job %s is still in the wrong state after %v: %+v, %v", id, limit, record, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -207,6 +207,6 @@ func (r *world) noScratch() {
 	r.t.Helper()
 	left, err := filepath.Glob(filepath.Join(r.scratch, "*"))
 	if err != nil || len(left) > 0 {
-		r.t.Errorf("left in the scratch folder: %v, %v", left, err)
+		r.t.Errorf("the scratch folder contains %v, want no files; the error is %v", left, err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package repo_test checks the repository itself: its modules, its workflows, its lists of commands.
+// Package repo_test checks the repository: its modules, its workflows, its lists of commands.
 package repo_test
 
 import (
@@ -29,48 +29,48 @@ func read(t *testing.T, elem ...string) string {
 	return string(b)
 }
 
-// Somebody who can move a tag could run code in our pipeline. A commit cannot be moved.
+// A person who can move a tag could run code in our pipeline. A commit cannot be moved.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
+		t.Fatalf("there are no workflow files: %v", err)
 	}
 	pinned := regexp.MustCompile(`uses: (\./|[\w./-]+@[0-9a-f]{40} # v\d)`)
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
-				t.Errorf("%s: %q does not name a commit followed by its version in a comment", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q must use a commit, with its version in a comment", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
 }
 
-// An image named by a tag can be replaced, and the new image could change the files that a job signs.
+// A tag can be moved to a new image, which could change the files that a job signs.
 func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
+		t.Fatalf("there are no workflow files: %v", err)
 	}
 	image := regexp.MustCompile(`^\s*-?\s*(container|(\w+_)?image):\s*(\S.*)$|docker://(\S+)`)
 	pinned := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if image.MatchString(strings.TrimRight(line, "\n")) && !pinned.MatchString(line) {
-				t.Errorf("%s: %q does not name a digest", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q must use a digest", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
 }
 
-// A tag alone must not be enough to release: a job that signs must wait for the reviewers of an
+// A tag must not be enough for a release. A job that signs must wait for the reviewers of an
 // environment.
 func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
+		t.Fatalf("there are no workflow files: %v", err)
 	}
 	signing := 0
 	for _, file := range files {
@@ -85,11 +85,11 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 		}
 	}
 	if signing == 0 {
-		t.Error("no job signs")
+		t.Error("no job signs, want at least one")
 	}
 }
 
-// workflow has what the tests read from a file in .github/workflows.
+// workflow has the fields of a file in .github/workflows that the tests read.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {
@@ -106,7 +106,7 @@ func workflows(t *testing.T) map[string]workflow {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no workflows: %v", err)
+		t.Fatalf("there are no workflow files: %v", err)
 	}
 	all := map[string]workflow{}
 	for _, file := range files {
@@ -119,47 +119,47 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// GitHub puts the value of an expression into a script before a shell reads it. The value may be
-// the name of a tag or a branch, which somebody else chose. In an environment variable, the shell
-// never reads it as code.
+// GitHub inserts the value of an expression into a script before a shell reads the script. The
+// value may be the name of a tag or a branch, which another person chose. A shell does not execute
+// the value of an environment variable.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
 		for name, job := range w.Jobs {
 			for _, step := range job.Steps {
 				if strings.Contains(step.Run, "${{") {
-					t.Errorf("%s, job %s: pass expressions in env: %q", file, name, step.Run)
+					t.Errorf("%s, job %s: a script contains an expression; pass it in env: %q", file, name, step.Run)
 				}
 			}
 		}
 	}
 }
 
-// Other branches can write to caches, and a step could use the credentials that a checkout leaves
-// behind.
+// Other branches can write to caches, and a later step could use the credentials that a checkout
+// has stored.
 func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	t.Parallel()
 	release := workflows(t)["release.yml"]
 	if len(release.Permissions) != 1 || release.Permissions["contents"] != "read" {
-		t.Errorf("jobs have the permissions %v by default, want contents: read", release.Permissions)
+		t.Errorf("the default permissions of jobs are %v, want contents: read", release.Permissions)
 	}
 	for name, job := range release.Jobs {
 		if name != "publish" && job.Permissions != nil {
-			t.Errorf("the job %s has the permissions %v; only publish needs any", name, job.Permissions)
+			t.Errorf("the job %s has the permissions %v, want none, because only publish needs any", name, job.Permissions)
 		}
 		for _, step := range job.Steps {
 			action, _, _ := strings.Cut(step.Uses, "@")
 			switch {
 			case action == "actions/checkout" && step.With["persist-credentials"] != false:
-				t.Errorf("%s keeps the credentials of its checkout", name)
+				t.Errorf("the job %s stores the credentials of its checkout", name)
 			case strings.HasPrefix(action, "actions/setup-") && step.With["cache"] != false, strings.HasPrefix(action, "actions/cache"):
-				t.Errorf("%s uses a cache: %s", name, step.Uses)
+				t.Errorf("the job %s uses a cache: %s", name, step.Uses)
 			}
 		}
 	}
 }
 
-// A build continues if the vulnerability database cannot be reached. A release does not.
+// A build continues if the vulnerability database is unreachable. A release fails.
 func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -171,7 +171,7 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "tools/vuln.sh"))
 		cmd.Env = append(os.Environ(), "BIN="+bin, "PKGS=./libs/...", "VULN_REQUIRED="+required)
 		if out, err := cmd.CombinedOutput(); (err == nil) != passes {
-			t.Errorf("VULN_REQUIRED=%s: %v, want it to pass: %v: %s", required, err, passes, out)
+			t.Errorf("VULN_REQUIRED=%s: the check returned %v, want success: %v: %s", required, err, passes, out)
 		}
 	}
 	if !strings.Contains(read(t, ".github/workflows/release.yml"), "- run: bash .ci/run\n        env: {VULN_REQUIRED: 1}\n") {
@@ -179,7 +179,7 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	}
 }
 
-// UPGRADING.md must name each version, and each key that an operator's own Secret needs.
+// UPGRADING.md must list each version, and each key that an operator's own Secret needs.
 func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	t.Parallel()
 	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)
@@ -191,7 +191,7 @@ func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 		return all
 	}
 	if want, got := versions(read(t, "CHANGELOG.md")), versions(upgrading); len(want) < 2 || !slices.Equal(want, got) {
-		t.Errorf("UPGRADING.md has the versions %v, CHANGELOG.md %v", got, want)
+		t.Errorf("UPGRADING.md has the versions %v, but CHANGELOG.md has %v", got, want)
 	}
 	secrets := read(t, "charts/linkreel/templates/secrets.yaml")
 	list := regexp.MustCompile(`range \$key := list (.*) }}`).FindStringSubmatch(secrets)
@@ -203,11 +203,11 @@ func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 		keys = append(keys, m[1])
 	}
 	if len(keys) < 13 {
-		t.Fatalf("found only the keys %v", keys)
+		t.Fatalf("the chart's Secrets have only the keys %v, want at least 13", keys)
 	}
 	for _, key := range keys {
 		if !strings.Contains(upgrading, "`"+key+"`") {
-			t.Errorf("UPGRADING.md does not name the key %s", key)
+			t.Errorf("UPGRADING.md does not mention the key %s", key)
 		}
 	}
 }
@@ -237,14 +237,14 @@ func TestEveryModuleIsInTheWorkspaceAndTheMakefile(t *testing.T) {
 	listed := strings.Fields(regexp.MustCompile(`(?m)^MODULES := (.*)$`).FindStringSubmatch(read(t, "Makefile"))[1])
 	slices.Sort(listed)
 	if !slices.Equal(modules, used) {
-		t.Errorf("modules %v\nbut go.work uses %v", modules, used)
+		t.Errorf("the modules are %v\nbut go.work uses %v", modules, used)
 	}
 	if !slices.Equal(modules, listed) {
-		t.Errorf("modules  %v\nMakefile %v", modules, listed)
+		t.Errorf("the modules are    %v\nbut MODULES is %v", modules, listed)
 	}
 }
 
-// The modules that others import must have few requirements.
+// A module that others import must have few requirements.
 func TestProductsRequireNoServer(t *testing.T) {
 	t.Parallel()
 	if mod := read(t, "libs/clients/go/go.mod"); strings.Contains(mod, "require") {
@@ -268,13 +268,13 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(read(t, ".golangci.yml")) {
 		if regexp.MustCompile(`^\s+- G\d+\s*$`).MatchString(line) {
-			t.Errorf("%q has no reason", strings.TrimSpace(line))
+			t.Errorf("the lint exclusion %q has no reason", strings.TrimSpace(line))
 		}
 	}
 }
 
-// A skipped test, a suppressed finding and postponed work must each state a reason, so that a
-// reader can judge it.
+// A skipped test, a suppressed finding and postponed work must each have a reason that a reader can
+// judge.
 func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	t.Parallel()
 	enabled := map[string]bool{}
@@ -290,16 +290,16 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	}
 	files := strings.Split(strings.TrimSuffix(string(tracked), "\x00"), "\x00")
 	if len(files) < 500 {
-		t.Fatalf("only %d files", len(files))
+		t.Fatalf("git ls-files lists only %d files, want at least 500", len(files))
 	}
 	for _, file := range files {
 		if file == "tests/repo/repo_test.go" {
-			continue // these patterns
+			continue // this file contains the patterns
 		}
 		for line := range strings.Lines(read(t, file)) {
 			line = strings.TrimSpace(line)
 			if m := skip.FindStringSubmatch(line); m != nil && strings.HasSuffix(file, "_test.go") && len(m[2]) < 25 {
-				t.Errorf("%s: %q does not explain enough why", file, line)
+				t.Errorf("%s: the reason in %q is too short", file, line)
 			}
 			if m := nolint.FindStringSubmatch(line); m != nil { // m[2] is the reason
 				if m[2] == "" {
@@ -307,18 +307,18 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 				}
 				for linter := range strings.SplitSeq(strings.TrimPrefix(m[1], ":"), ",") {
 					if !enabled[linter] {
-						t.Errorf("%s: %q does not name a linter that .golangci.yml enables", file, line)
+						t.Errorf("%s: %q suppresses a linter that .golangci.yml does not enable", file, line)
 					}
 				}
 			}
 			if bare.MatchString(line) {
-				t.Errorf("%s: %q is postponed; do it, or describe it in an issue", file, line)
+				t.Errorf("%s: %q postpones work; do it, or describe it in an issue", file, line)
 			}
 		}
 	}
 }
 
-// make race and make check run with -short. A test may do less then, but it must still run.
+// make race and make check run with -short. A test may then do less, but it must still run.
 func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -338,7 +338,7 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 				}
 				seen++
 				if calls(branch.Body, "Skip") || calls(branch.Body, "Skipf") || calls(branch.Body, "SkipNow") {
-					t.Errorf("%s: a test skips itself with -short; let it do less instead", path)
+					t.Errorf("%s: a test skips itself with -short; it must do less instead", path)
 				}
 				return true
 			})
@@ -349,11 +349,11 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Error("found no test that checks for -short")
+		t.Error("no test checks for -short, want at least one")
 	}
 }
 
-// calls reports whether n contains a call of a method, or of a package's function, with this name.
+// calls reports whether n contains a call of a method or a package's function with this name.
 func calls(n ast.Node, name string) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -365,8 +365,8 @@ func calls(n ast.Node, name string) (found bool) {
 	return found
 }
 
-// ARCHITECTURE.md leads a new reader from the README to the lines of code that decide. Each hop
-// must be a function in the linked file.
+// ARCHITECTURE.md guides a new reader from the README to the decisive lines of code. Each hop must
+// be a function in the linked file.
 func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")
@@ -383,7 +383,7 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 		}
 		walks++
 		if len(hops) > 3 {
-			t.Errorf("%d hops, want at most three: %s", len(hops), line)
+			t.Errorf("the walk has %d hops, want at most 3: %s", len(hops), line)
 		}
 		for _, h := range hops {
 			if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + h[1] + `\(`).MatchString(read(t, h[2])) {
@@ -397,22 +397,22 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 		}
 		quoted := regexp.MustCompile("`([^`]+)` \\|$").FindStringSubmatch(strings.TrimSpace(line))
 		if quoted == nil || !strings.Contains(read(t, hops[len(hops)-1][2]), strings.TrimSuffix(quoted[1], " …")) {
-			t.Errorf("the last hop does not contain the quoted line: %s", line)
+			t.Errorf("the last hop of the walk does not contain the quoted line: %s", line)
 		}
 	}
 	if walks != 2 {
-		t.Errorf("%d walks, want 2", walks)
+		t.Errorf("ARCHITECTURE.md has %d walks, want 2", walks)
 	}
 }
 
-// The table "What tenants share" must name an existing test for each fence.
+// The table "What tenants share" must contain an existing test for each fence.
 func TestFencesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## What tenants share\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(table, -1)
 	if len(names) < 30 {
-		t.Fatalf("%d tests are named, want one for each fence", len(names))
+		t.Fatalf("the table has %d tests, want one for each fence", len(names))
 	}
 	var code strings.Builder
 	for _, dir := range []string{"libs", "services", "tests"} {
@@ -430,13 +430,13 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(code.String(), "func "+name[1]+"(") {
-			t.Errorf("ARCHITECTURE.md names %s, which is not a test", name[1])
+			t.Errorf("ARCHITECTURE.md mentions %s, which is not a test", name[1])
 		}
 	}
 }
 
-// Operators must find each metric in operations.md. Dashboards and alerts must not use a metric
-// that the code no longer has.
+// operations.md must describe each metric. Dashboards and alerts may use only metrics that the code
+// has.
 func TestMetricsAreInTheManual(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
@@ -472,7 +472,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		inManual[m[1]] = true
 		if !inCode[m[1]] {
-			t.Errorf("docs/operations.md names %s, which the code does not have", m[1])
+			t.Errorf("docs/operations.md describes %s, which the code does not have", m[1])
 		}
 	}
 	for name := range inCode {
@@ -484,17 +484,17 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	shown := runbooks + read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/rules.yaml")
 	for _, name := range regexp.MustCompile(`\b(linkreel|localcloud|http_server)_\w+`).FindAllString(shown, -1) {
 		if whole := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""); !inCode[name] && !inCode[whole] {
-			t.Errorf("the chart or a runbook shows %s, which the code does not have", name)
+			t.Errorf("the chart or a runbook uses %s, which the code does not have", name)
 		}
 	}
 }
 
-// A reader of a decision wants to know when it was made and whether it is still in force.
+// A reader of a decision must see its date and whether it is still valid.
 func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no decisions: %v", err)
+		t.Fatalf("docs/adr has no decisions: %v", err)
 	}
 	dated := regexp.MustCompile(`(?m)^Date: 20\d\d-\d\d-\d\d(, changed 20\d\d-\d\d-\d\d)?\. Status: (accepted|replaced by \[\d{4}\].*)\.$`)
 	for _, file := range files {
@@ -508,7 +508,7 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	}
 }
 
-// Lint checks the direct imports of domain packages. This test checks the indirect ones.
+// Lint checks the direct imports of domain packages. This test checks the indirect imports.
 func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",
@@ -520,7 +520,7 @@ func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		t.Fatalf("go list failed: %v", err)
 	}
 	for line := range strings.Lines(string(out)) {
 		name, deps, _ := strings.Cut(line, ": ")
@@ -528,7 +528,7 @@ func TestDomainPackagesLinkNoTransport(t *testing.T) {
 			"github.com/gofiber/fiber/v2", "github.com/valyala/fasthttp", "cloud.google.com/go/firestore", "github.com/redis/go-redis/v9",
 		} {
 			if strings.Contains(" "+deps, " "+transport+" ") {
-				t.Errorf("%s links %s", name, transport)
+				t.Errorf("%s imports %s, directly or indirectly", name, transport)
 			}
 		}
 	}

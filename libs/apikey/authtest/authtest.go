@@ -1,5 +1,5 @@
-// Package authtest replaces auth in the tests of services that take API keys. It makes
-// keys, verifies them, and lets a test change what they may do.
+// Package authtest replaces auth in the tests of services that take API keys. It creates keys,
+// verifies them, and lets a test change their rights.
 package authtest
 
 import (
@@ -21,9 +21,9 @@ import (
 // Token is the internal token that services must send to [Auth].
 const Token = "internal-token"
 
-// Auth is an auth service that knows the keys a test has made.
+// Auth is an auth service for the keys of one test.
 type Auth struct {
-	// URL is the address that services call.
+	// URL is the base address for the services under test.
 	URL string
 
 	away atomic.Bool
@@ -49,8 +49,8 @@ func Start(tb testing.TB) *Auth {
 	return a
 }
 
-// Key makes a key of an account, with every scope and a rate limit that no test
-// reaches, and returns its secret.
+// Key creates a key of an account, with every scope and a rate limit that no test reaches. It
+// returns the secret.
 func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
 	tb.Helper()
 	key := identity.NewKey(rand.Reader)
@@ -81,7 +81,7 @@ func (a *Auth) Change(account string, edit func(*apikey.Record)) {
 	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
 }
 
-// Edit is like [Auth.Change], but edits all keys that the given filter accepts.
+// Edit is like [Auth.Change], but edits all keys that match the filter.
 func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 	}
 }
 
-// Away makes Auth answer 503 to every call while away is true.
+// Away makes Auth answer every call with 503 while away is true.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
 // Scopes implements [apikey.Rights]. It finds keys by their ids and members by their

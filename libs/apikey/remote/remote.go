@@ -1,5 +1,5 @@
-// Package remote lets services ask auth about keys. It has both the client and auth's
-// routes.
+// Package remote contains the client through which services verify keys with auth, and the routes
+// of auth for it.
 package remote
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer"
 )
 
-// The routes of auth; see the table in libs/peer.
+// The routes of auth. The table in libs/peer lists all internal routes.
 const (
 	verifyPath = "/internal/v1/keys/verify"
 	rightsPath = "/internal/v1/rights"
@@ -28,7 +28,7 @@ type (
 		Hash string `json:"hash"`
 	}
 	verifyAnswer struct {
-		Record *apikey.Record `json:"record"` // null: there is no such key
+		Record *apikey.Record `json:"record"` // null if the key does not exist
 	}
 	rightsAsk struct {
 		AccountID string `json:"accountId"`
@@ -39,11 +39,11 @@ type (
 	}
 )
 
-// late is how long a call may take before it counts as late. Auth answers from memory or
-// with one round trip to Firestore.
+// late is how long a call may take before it counts as late. Auth needs no more than one round trip
+// to Firestore.
 const late = 700 * time.Millisecond
 
-// Source asks auth over its internal listener.
+// Source verifies keys through auth's internal listener.
 type Source struct{ auth *peer.Client }
 
 var (
@@ -51,11 +51,11 @@ var (
 	_ apikey.Rights = Source{}
 )
 
-// New makes a source for auth's internal address, such as http://auth:8090, with the
-// token that this service and auth share.
+// New returns a source for auth's internal address, such as http://auth:8090, with the token that
+// this service and auth share.
 func New(baseURL, token string) Source { return Source{peer.NewClient(baseURL, token, 2*late)} }
 
-// Close frees idle connections.
+// Close closes idle connections.
 func (s Source) Close() { s.auth.Close() }
 
 // Verify implements [apikey.Source].
@@ -82,10 +82,10 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 	return a.Scopes, err
 }
 
-// twice makes a call, and a second one if the first fails or is late, because a replica that
-// just stopped leaves connections that look alive. It returns the first response that is not
-// an error. The first call keeps running beside the second. If it were cancelled, an auth
-// that is merely busy would do the work twice, and its first response would be lost.
+// twice makes a call, and a second call if the first fails or is late, because connections to a
+// replica that has just stopped still look open. It returns the first successful response. The
+// first call continues in parallel with the second. If it were cancelled, an auth that is only busy
+// would do the work twice, and its first response would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()
@@ -112,13 +112,13 @@ func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 		case <-again:
 		}
 		if again != nil {
-			again = nil // make no third call
+			again = nil // no third call
 			begin()
 		}
 	}
 }
 
-// Routes adds auth's end of both routes to d.
+// Routes adds auth's handlers of both routes to d.
 func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 	peer.Answer(d, verifyPath, func(ctx context.Context, q verifyAsk) (verifyAnswer, error) {
 		if len(q.Hash) != 64 || strings.Trim(q.Hash, "0123456789abcdef") != "" {
@@ -137,7 +137,7 @@ func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 	})
 	peer.Answer(d, rightsPath, func(ctx context.Context, q rightsAsk) (rightsAnswer, error) {
 		if !identity.ValidID(q.AccountID) || !identity.ValidID(q.ID) {
-			return rightsAnswer{}, apierr.Invalid(apierr.Detail{Field: "id", Code: apierr.InvalidFormat, Message: "Send two identifiers."})
+			return rightsAnswer{}, apierr.Invalid(apierr.Detail{Field: "id", Code: apierr.InvalidFormat, Message: "Send the ids of an account and of a key or member."})
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*late)
 		defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer/peertest"
 )
 
-// A response is late after 700 ms. Each case runs with a fake clock of its own.
+// A response is late after 700 ms. Each case runs with its own fake clock.
 func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 	t.Parallel()
 	broke := errors.New("connection reset")
@@ -36,13 +36,13 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 		took    time.Duration
 		want    error
 	}{
-		"at once":                     {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
-		"broken, then answered":       {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
-		"late, but the first to come": {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
-		"never, then answered":        {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
-		"late and broken, then fine":  {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
-		"broken twice":                {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
-		"never":                       {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
+		"immediate response":                    {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
+		"error, then a response":                {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
+		"late response that is still the first": {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
+		"no response, then a response":          {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
+		"late error, then a response":           {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
+		"two errors":                            {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
+		"never":                                 {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +52,7 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 				_, err := twice(t.Context(), func(ctx context.Context) (int, error) {
 					n := int(asked.Add(1))
 					if n > len(c.answers) {
-						return 0, errors.New("one call too many")
+						return 0, errors.New("a third call was made, want at most two")
 					}
 					return n, c.answers[n-1](ctx)
 				})
@@ -64,7 +64,7 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 	}
 }
 
-// ring is an auth that knows one key and one member.
+// ring is a store of auth with one key and one member.
 type ring struct {
 	record apikey.Record
 	err    error
@@ -123,7 +123,7 @@ func TestBothEndsAgreeOnARecord(t *testing.T) {
 		Revoked: true, ExpiresAt: apikey.Never, Version: 1,
 	}
 	if got, err := source.Verify(t.Context(), someHash); err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", r.record) {
-		t.Errorf("a session: %+v, %v", got, err)
+		t.Errorf("Verify of a session = %+v, %v, want the session's record", got, err)
 	}
 }
 
@@ -131,17 +131,17 @@ func TestOnlyAuthItselfSaysThatAKeyIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := &ring{}
 	if _, err := ask(t, r, "token").Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("unknown key: %v", err)
+		t.Errorf("unknown key: got %v, want ErrUnknownKey", err)
 	}
 	if _, err := ask(t, r, "guess").Verify(t.Context(), someHash); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("wrong internal token: %v", err)
+		t.Errorf("wrong internal token: got %v, want an error other than ErrUnknownKey", err)
 	}
 	if _, err := ask(t, r, "token").Verify(t.Context(), "../x"); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("not a hash: %v", err)
+		t.Errorf("malformed hash: got %v, want an error other than ErrUnknownKey", err)
 	}
 	r = &ring{err: errors.New("store down")}
 	if _, err := ask(t, r, "token").Verify(t.Context(), someHash); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("store down: %v", err)
+		t.Errorf("store down: got %v, want an error other than ErrUnknownKey", err)
 	}
 }
 
@@ -154,13 +154,13 @@ func TestRightsOfKeysAreAsked(t *testing.T) {
 		reads       bool
 	}{{"acc_1", "key_1", true}, {"acc_1", "key_2", false}, {"acc_2", "key_1", false}} {
 		if scopes, err := source.Scopes(t.Context(), tt.account, tt.id); err != nil || scopes.Has(identity.VideosRead) != tt.reads {
-			t.Errorf("%s in %s: %v, %v", tt.id, tt.account, scopes, err)
+			t.Errorf("Scopes(%s, %s) = %v, %v, want videos:read: %v", tt.account, tt.id, scopes, err, tt.reads)
 		}
 	}
 	if scopes, err := ask(t, r, "other").Scopes(t.Context(), "acc_1", "key_1"); err == nil {
-		t.Errorf("a wrong token: %v, want an error", scopes)
+		t.Errorf("wrong token: Scopes = %v, want an error", scopes)
 	}
 	if _, err := source.Scopes(t.Context(), "acc_1", "../x"); err == nil {
-		t.Error("the source was asked about text that is not an id")
+		t.Error("Scopes of a malformed id succeeded, want an error")
 	}
 }

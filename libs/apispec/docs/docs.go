@@ -2,9 +2,9 @@
 // content type, bytes. It depends on no HTTP framework. The service at the base address mounts
 // [Paths], answers with [Files] and sends [ContentSecurityPolicy] with each of them.
 //
-// The pages load nothing from other hosts and need no exception in the policy.
-// tools/webassets copies the guides, and the copies are committed. The reference and the
-// forms of /docs/try are made from the contract on the first request.
+// The pages load nothing from other hosts and need no exceptions in the policy. tools/webassets
+// copies the guides, and the copies are committed. The reference and the forms of /docs/try are
+// made from the contract on the first request.
 package docs
 
 import (
@@ -25,15 +25,15 @@ const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 type File struct {
 	ContentType string
 	Bytes       []byte
-	// Gzip holds the same bytes compressed, for callers that accept it; nil if compression
-	// is not worth it.
+	// Gzip holds the compressed bytes for callers that accept gzip; nil if compression saves too
+	// little.
 	Gzip []byte
 	ETag string
 }
 
-// Paths are the request paths of all files: the reference at /docs, the guides below
-// /docs/guides/ as pages and as Markdown, the page that makes calls at /docs/try with
-// its script and styles, llms.txt, and the contract at /openapi.json and /openapi.yaml.
+// Paths are the request paths of all files: the reference at /docs, the guides below /docs/guides/
+// as pages and as Markdown, the interactive page at /docs/try with its script and styles, llms.txt,
+// and the contract at /openapi.json and /openapi.yaml.
 func Paths() []string {
 	out := []string{
 		"/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/icon.svg", "/llms.txt", "/openapi.json", "/openapi.yaml",
@@ -44,8 +44,8 @@ func Paths() []string {
 	return out
 }
 
-// Files maps [Paths] to answers. Do not change the map. The first call makes the files,
-// because a program can start without them.
+// Files maps [Paths] to answers. Do not change the map. The first call builds the files, because
+// programs can start without them.
 func Files() map[string]File { return made() }
 
 var made = sync.OnceValue(func() map[string]File {

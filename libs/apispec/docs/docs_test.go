@@ -43,22 +43,22 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	for path, contentType := range want {
 		f, ok := docs.Files()[path]
 		if !ok || f.ContentType != contentType || len(f.Bytes) == 0 || len(f.ETag) < 10 {
-			t.Errorf("%s: %v, type %q, %d bytes, ETag %s", path, ok, f.ContentType, len(f.Bytes), f.ETag)
+			t.Errorf("%s: found = %v, type %q, %d bytes, ETag %q; want type %q, a body and an ETag", path, ok, f.ContentType, len(f.Bytes), f.ETag, contentType)
 		}
 		if len(f.Bytes) >= 2<<20 {
-			t.Errorf("%s has %d bytes", path, len(f.Bytes))
+			t.Errorf("%s has %d bytes, want less than 2 MiB", path, len(f.Bytes))
 		}
 	}
 	if len(docs.Files()) != len(want) {
-		t.Errorf("%d files, want %d", len(docs.Files()), len(want))
+		t.Errorf("found %d files, want %d", len(docs.Files()), len(want))
 	}
 	if got, want := slices.Sorted(slices.Values(docs.Paths())), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
-		t.Errorf("paths %q, want %q", got, want)
+		t.Errorf("Paths() = %q, want %q", got, want)
 	}
 }
 
-// Every error leads to a heading of its own on the page about errors, which stands below the
-// status of its code. Nothing else on the page looks like a code.
+// Every error code has its own heading on the page about errors, in the section of its status. No
+// other heading on the page has the form of a code.
 func TestEveryErrorIsExplained(t *testing.T) {
 	t.Parallel()
 	text, page := string(docs.Files()["/docs/guides/errors.md"].Bytes), string(docs.Files()["/docs/guides/errors"].Bytes)
@@ -74,36 +74,36 @@ func TestEveryErrorIsExplained(t *testing.T) {
 				t.Errorf("%s has two headings", code)
 			}
 			if len(strings.TrimSpace(words)) < 40 {
-				t.Errorf("%s is not explained: %q", code, words)
+				t.Errorf("the text about %s has less than 40 bytes: %q", code, words)
 			}
 			status[code] = title
 		}
 	}
 	for _, code := range apierr.Codes() {
 		if want := fmt.Sprintf("Status %d", code.Status()); status[string(code)] != want {
-			t.Errorf("%s is in %q, want %q", code, status[string(code)], want)
+			t.Errorf("%s is in the section %q, want %q", code, status[string(code)], want)
 		}
 		_, anchor, _ := strings.Cut(code.DocURL(), "#")
 		if !strings.Contains(page, ` id="`+anchor+`"`) {
-			t.Errorf("the page has no place for %s", code.DocURL())
+			t.Errorf("the page has no anchor for %s", code.DocURL())
 		}
 		delete(status, string(code))
 	}
 	for _, code := range transcode.Codes {
 		if code != transcode.Internal && status[string(code)] != "Failed videos" {
-			t.Errorf("the failure %s of a video is not explained", code)
+			t.Errorf("the failure code %s is not in the section Failed videos", code)
 		}
 		if _, anchor, _ := strings.Cut(apierr.Code(code).DocURL(), "#"); !strings.Contains(page, ` id="`+anchor+`"`) {
-			t.Errorf("the page has no place for the failure %s of a video", code)
+			t.Errorf("the page has no anchor for the failure code %s", code)
 		}
 		delete(status, string(code))
 	}
 	for code := range status {
-		t.Errorf("%s is explained, but no response has it", code)
+		t.Errorf("the page has the heading %s, but no error has this code", code)
 	}
 }
 
-// The guides are copies of the documents, as tools/webassets made them last.
+// The guides are up-to-date copies of the documents, made by tools/webassets.
 func TestGuidesAreCopiesOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -123,11 +123,11 @@ func TestGuidesAreCopiesOfTheDocuments(t *testing.T) {
 		}
 		got, err := os.ReadFile("guides/" + name)
 		if err != nil || !bytes.Equal(want, got) {
-			t.Errorf("%s is not %s any more (%v): run go -C tools run ./webassets", name, from, err)
+			t.Errorf("%s differs from %s (error %v): run go -C tools run ./webassets", name, from, err)
 		}
 	}
 	if n < 20 {
-		t.Errorf("only %d guides", n)
+		t.Errorf("found %d guides, want at least 20", n)
 	}
 }
 
@@ -145,28 +145,28 @@ func TestCompressedFormsHoldTheSameBytes(t *testing.T) {
 		}
 		plain, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(plain, f.Bytes) {
-			t.Errorf("%s: the compressed form differs (%v)", path, err)
+			t.Errorf("%s: the compressed body differs from the plain body (error %v)", path, err)
 		}
 	}
 	if n == 0 {
-		t.Error("nothing is compressed")
+		t.Error("found no compressed file")
 	}
 }
 
 func TestPageNeedsNoExceptionFromThePolicy(t *testing.T) {
 	t.Parallel()
 	if strings.Contains(docs.ContentSecurityPolicy, "unsafe") {
-		t.Error("the policy has an unsafe exception")
+		t.Error("the policy contains the word unsafe")
 	}
 	page := string(docs.Files()["/docs/try"].Bytes)
 	for _, bad := range []string{"<style", " style=", "onclick", "onload", "javascript:"} {
 		if strings.Contains(page, bad) {
-			t.Errorf("page has %q", bad)
+			t.Errorf("the page contains %q, want it absent", bad)
 		}
 	}
 	for _, m := range regexp.MustCompile(`<script([^>]*)>([^<]*)`).FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(m[1], `src="/docs/`) || strings.TrimSpace(m[2]) != "" {
-			t.Errorf("inline or foreign script: %s", m[0])
+			t.Errorf("found an inline script or a script of another host: %s", m[0])
 		}
 	}
 }
@@ -176,8 +176,8 @@ var (
 	tag       = regexp.MustCompile(`<(/?)([a-z0-9]+)[^>]*>`)
 )
 
-// Each page made from the contract and the guides is well formed, has one main
-// heading, no script but that of /docs/try, and links only to what is there.
+// Each page that is built from the contract or a guide is well formed, has one h1, and links only
+// to existing targets. Only /docs/try has a script.
 func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 	t.Parallel()
 	ids := map[string]map[string]bool{}
@@ -186,7 +186,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 		for _, m := range attribute.FindAllStringSubmatch(string(f.Bytes), -1) {
 			if strings.HasPrefix(m[0], " id=") {
 				if ids[path][m[1]] {
-					t.Errorf("%s has two elements %q", path, m[1])
+					t.Errorf("%s has two elements with the id %q", path, m[1])
 				}
 				ids[path][m[1]] = true
 			}
@@ -198,10 +198,10 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 		}
 		page := string(f.Bytes)
 		if strings.Count(page, "<h1") != 1 || strings.Contains(page, "<script") != (path == "/docs/try") || strings.Contains(page, ` style="`) {
-			t.Errorf("%s has another number of h1 than one, a script or a style", path)
+			t.Errorf("%s must have exactly one h1, no style attribute, and a script only on /docs/try", path)
 		}
-		if strings.Contains(page, "raw HTML") { // goldmark leaves it out
-			t.Errorf("%s has lost something that looks like HTML: put it between backticks", path)
+		if strings.Contains(page, "raw HTML") { // goldmark omits it
+			t.Errorf("%s has lost text that looks like HTML: put the text between backticks", path)
 		}
 		var open []string
 		for _, m := range tag.FindAllStringSubmatch(page, -1) {
@@ -210,7 +210,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 			case m[1] == "":
 				open = append(open, name)
 			case len(open) == 0 || open[len(open)-1] != name:
-				t.Fatalf("%s: </%s> closes %v", path, name, open)
+				t.Fatalf("%s: </%s> does not match the open elements %v", path, name, open)
 			default:
 				open = open[:len(open)-1]
 			}
@@ -224,14 +224,14 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 				to = path
 			}
 			if _, ok := docs.Files()[to]; !ok || fragment != "" && !ids[to][fragment] {
-				t.Errorf("%s links to %s, which is not there", path, m[1])
+				t.Errorf("%s links to %s, which does not exist", path, m[1])
 			}
 		}
 	}
 }
 
-// The page that makes calls has a form for each operation with a field for each part
-// of its path and, where it takes one, a body that the contract accepts.
+// The page /docs/try has a form for each operation. The form has a field for each path parameter.
+// If the operation takes a JSON body, the form contains a valid example.
 func TestTryHasAFormForEachOperation(t *testing.T) {
 	t.Parallel()
 	page := string(docs.Files()["/docs/try"].Bytes)
@@ -239,24 +239,24 @@ func TestTryHasAFormForEachOperation(t *testing.T) {
 	for _, r := range d.Routes() {
 		_, part, ok := strings.Cut(page, `<details class="op" id="`+r.OperationID+`">`)
 		if ok == (r.Tag == "Operator") {
-			t.Errorf("%s is shown: %v", r.OperationID, ok)
+			t.Errorf("%s is shown = %v, want all operations except the operator's", r.OperationID, ok)
 		}
 		if !ok {
 			continue
 		}
 		part, _, _ = strings.Cut(part, "</form>")
 		if !strings.Contains(part, `<form data-method="`+r.Method+`" data-path="`+r.Path+`">`) {
-			t.Errorf("%s: the form does not call %s %s", r.OperationID, r.Method, r.Path)
+			t.Errorf("%s: the page has no form for %s %s", r.OperationID, r.Method, r.Path)
 		}
 		for _, m := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(r.Path, -1) {
 			if !strings.Contains(part, ` name="`+m[1]+`" data-in="path"`) {
-				t.Errorf("%s: no field for %s", r.OperationID, m[0])
+				t.Errorf("%s: the form has no field for %s", r.OperationID, m[0])
 			}
 		}
 		schema := d.Operation(r.Method, r.Path).Schema
 		_, area, ok := strings.Cut(part, `data-type="application/json"`)
 		if ok != (schema != nil) {
-			t.Errorf("%s has a JSON body: %v", r.OperationID, ok)
+			t.Errorf("%s: form has a JSON body = %v, want %v", r.OperationID, ok, schema != nil)
 		}
 		if schema == nil || !ok {
 			continue
@@ -268,7 +268,7 @@ func TestTryHasAFormForEachOperation(t *testing.T) {
 			err = schema.Validate(v)
 		}
 		if err != nil {
-			t.Errorf("%s: the body is %s: %v", r.OperationID, text, err)
+			t.Errorf("%s: the example body %s is invalid: %v", r.OperationID, text, err)
 		}
 	}
 }
@@ -280,24 +280,24 @@ func TestReferenceShowsWhatEachOperationNeeds(t *testing.T) {
 		_, part, ok := strings.Cut(page, `<article id="`+r.OperationID+`">`)
 		if r.Tag == "Operator" {
 			if ok {
-				t.Errorf("%s is shown, which callers cannot reach", r.OperationID)
+				t.Errorf("%s is shown, but callers cannot reach the operator's API", r.OperationID)
 			}
 			continue
 		}
 		part, _, _ = strings.Cut(part, "</article>")
 		for _, m := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(r.Path, -1) {
 			if !strings.Contains(part, "<td><code>"+m[1]+"</code></td>") {
-				t.Errorf("%s: no line for %s", r.OperationID, m[0])
+				t.Errorf("%s: the reference has no line for %s", r.OperationID, m[0])
 			}
 		}
 		if !ok || !strings.Contains(part, "<code>"+r.Path+"</code>") || !strings.Contains(part, ">"+r.Method+"<") || r.Scope != "" && !strings.Contains(part, r.Scope) || r.Plan != "" && !strings.Contains(part, "<strong>"+r.Plan+"<") {
-			t.Errorf("%s %s: plan %q and scope %q are not shown", r.Method, r.Path, r.Plan, r.Scope)
+			t.Errorf("%s %s: the reference does not show the operation with plan %q and scope %q", r.Method, r.Path, r.Plan, r.Scope)
 		}
 		if !strings.Contains(models, "`"+r.Method+" "+r.Path+"`") {
-			t.Errorf("llms.txt lacks %s %s", r.Method, r.Path)
+			t.Errorf("llms.txt does not list %s %s", r.Method, r.Path)
 		}
 		if !strings.Contains(part, `<a href="/docs/guides/api/`) {
-			t.Errorf("%s leads to no examples", r.OperationID)
+			t.Errorf("%s has no link to an example in the guides", r.OperationID)
 		}
 	}
 }

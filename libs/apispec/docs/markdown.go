@@ -20,11 +20,11 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown. A heading above the level lowest becomes one of that level.
-// Links to documents that are not served become plain text.
+// toHTML renders Markdown. Headings above the level lowest are lowered to that level. Links to
+// documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML { return documentHTML("", written, lowest) }
 
-// documentHTML is [toHTML] for a guide, whose links are relative to its own place.
+// documentHTML is [toHTML] for a guide. Links in a guide are relative to its path.
 func documentHTML(guide, written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
@@ -72,8 +72,7 @@ func toSpan(written string) template.HTML {
 	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // goldmark has escaped it
 }
 
-// anchors gives each heading the fragment that GitHub gives it, so that links work in
-// both places.
+// anchors gives each heading the same fragment as GitHub, so that links work on both sites.
 type anchors struct{}
 
 var notWords = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
@@ -84,8 +83,8 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target returns where a link in a guide leads when a deployment serves the guide, or false
-// if it leads to something that is not served.
+// target returns the address to which a guide's link is rewritten when a deployment serves the
+// guide. It returns false if the linked file is not served.
 func target(guide, href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")
 	name, document := strings.CutSuffix(path.Join(path.Dir(guide), file), ".md")

@@ -18,21 +18,21 @@ import (
 	"github.com/linkreel/linkreel/libs/design"
 )
 
-// The reference and the guides need no script: browsers show them at once, nothing on
-// them moves, and every browser can display them. /docs/try is rendered in the same way.
-// Its script only sends the forms.
+// The reference and the guides need no script: every browser shows them immediately, and their
+// layout never shifts. /docs/try is rendered in the same way. Its script only sends the forms.
 
 //go:embed reference guides
 var sources embed.FS
 
-// guideNames are the documents for callers, copied from docs/ and the clients by tools/webassets.
+// guideNames lists the documents for callers. tools/webassets copies them from docs/ and from
+// libs/clients.
 var guideNames = []string{
 	"api", "api/links", "api/redirects", "api/statistics", "api/bulk", "api/domains", "api/videos", "api/uploads", "api/playback", "api/account",
 	"api/members", "api/events", "api/webhooks", "api/operator", "api/paging", "api/idempotency", "errors", "clients", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning",
 }
 
-// kept removes the marks of generated parts from a document, and leads links to the clients' page,
-// which is elsewhere in the repository, to the one that is served.
+// kept removes the markers of generated parts from a document. It also rewrites links to the README
+// of the clients, which is in another folder of the repository, to the served page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
 	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)
@@ -60,7 +60,7 @@ type group struct {
 type operation struct {
 	ID, Method, Class, Path, Summary, Plan, Scope string
 	Open                                          bool
-	Examples                                      string // where a guide shows calls
+	Examples                                      string // links to examples in the guides
 	Text                                          template.HTML
 	Parameters, Body, Answer                      *fields
 	Statuses                                      []string
@@ -96,11 +96,11 @@ func source(name string) []byte {
 	return b
 }
 
-// reference makes the pages from the contract and the guides.
+// reference builds the pages from the contract and the guides.
 func reference() map[string]File {
 	var doc document
 	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
-		panic(err) // the contract was parsed before
+		panic(err) // the contract has already been parsed
 	}
 	all := guides()
 	doc.examples = examples(all)
@@ -134,7 +134,7 @@ func render(name string, p page) File {
 	return packed("text/html; charset=utf-8", b.Bytes())
 }
 
-// packed makes a file, with a compressed copy if the file is large enough for that.
+// packed returns a file, with a compressed copy if the file is large enough.
 func packed(contentType string, data []byte) File {
 	f := file(contentType, data)
 	if len(data) < 2<<10 {
@@ -152,7 +152,7 @@ func packed(contentType string, data []byte) File {
 
 var exampleHeading = regexp.MustCompile("(?m)^### (.+)\n\n`([A-Z]+ /[^`]+)`")
 
-// examples maps operations, such as "GET /api/v1/links", to the places in the guides that show calls.
+// examples maps operations, such as "GET /api/v1/links", to links to examples in the guides.
 func examples(all []guide) map[string]string {
 	out := map[string]string{}
 	for _, g := range all {
@@ -163,7 +163,7 @@ func examples(all []guide) map[string]string {
 	return out
 }
 
-// document is the part of the contract that the reference shows.
+// document contains the parts of the contract that the reference shows.
 type document struct {
 	examples map[string]string
 
@@ -228,7 +228,7 @@ func (d *document) groups() []group {
 func (d *document) operation(r apispec.Route) operation {
 	var op described
 	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
-		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would have caught it
+		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // found by every test of this package
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
@@ -252,12 +252,12 @@ func (d *document) operation(r apispec.Route) operation {
 	return out
 }
 
-// parameters joins the parameters of the path, which all its operations share, and
+// parameters returns the parameters of the path, which all its operations share, together with
 // those of one operation.
 func (d *document) parameters(path string, op described) (all []parameter) {
 	if shared := d.Paths[path]["parameters"]; shared != nil {
 		if err := json.Unmarshal(shared, &all); err != nil {
-			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would have caught it
+			panic(fmt.Sprintf("%s: %v", path, err)) // found by every test of this package
 		}
 	}
 	all = append(all, op.Parameters...)
@@ -308,7 +308,7 @@ func (d *document) resolve(s schema) schema {
 	return s
 }
 
-// kind returns a schema's type in words.
+// kind describes the type of a schema in words.
 func (d *document) kind(s schema) string {
 	s = d.resolve(s)
 	var kinds []string
@@ -336,7 +336,7 @@ func (d *document) kind(s schema) string {
 
 func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// forModels makes llms.txt (llmstxt.org): a list of the documents, and a line for every
+// forModels returns llms.txt (llmstxt.org), which lists the documents and has a line for each
 // operation.
 func (d *document) forModels(all []guide) []byte {
 	var b bytes.Buffer

@@ -11,14 +11,14 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// form is the form of /docs/try that calls an operation.
+// form is the form on /docs/try for one operation.
 type form struct {
 	Inputs []input
 	Body   *body
 }
 
-// input is one parameter. Its field is plain text even if the parameter is a number, and
-// the page checks nothing, so that readers can see how the API answers mistakes.
+// input is one parameter. Its field is plain text even if the parameter is a number. The page does
+// not validate it, so that readers can see how the API reports mistakes.
 type input struct {
 	ID, Name, In, Example string
 	Needed, Many          bool
@@ -33,7 +33,7 @@ type body struct {
 
 type example struct{ Title, Text string }
 
-// media is a body of one content type.
+// media is an example body of one content type.
 type media struct {
 	Schema   schema
 	Examples map[string]struct {
@@ -57,14 +57,14 @@ func (d *document) form(r apispec.Route, op described) form {
 		}
 		f.Inputs = append(f.Inputs, in)
 	}
-	for kind, m := range op.RequestBody.Content { // no operation takes more than one type
+	for kind, m := range op.RequestBody.Content { // every operation accepts at most one type
 		f.Body = &body{ID: r.OperationID, Type: kind, Examples: m.examples()}
 	}
 	return f
 }
 
-// examples returns the examples of the contract, shortest first: the shortest shows the
-// required fields.
+// examples returns the examples of the contract, shortest first, because the shortest example shows
+// only the required fields.
 func (m media) examples() []example {
 	var out []example
 	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
@@ -83,7 +83,7 @@ func text(v json.RawMessage) string {
 	}
 	var b bytes.Buffer
 	if err := json.Indent(&b, v, "", "  "); err != nil {
-		panic(err) // the contract was parsed before
+		panic(err) // the contract has already been parsed
 	}
 	return b.String()
 }

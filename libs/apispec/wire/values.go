@@ -1,11 +1,10 @@
-// Package wire holds the bodies of the API's requests and answers as Go types, made
-// from the contract. Services fill them; the package has no logic of its own.
+// Package wire contains Go types for the bodies of the API's requests and responses, generated from
+// the contract. Services fill them. The package contains no logic except conversions.
 package wire
 
 import "time"
 
-// OrNull converts a value for the API. The zero value means that there is none and
-// becomes null.
+// OrNull converts a value for the API. The zero value means "no value" and becomes null.
 func OrNull[T comparable](v T) *T {
 	var none T
 	if v == none {

@@ -10,19 +10,19 @@ import (
 func TestWhatIsNotThereIsNull(t *testing.T) {
 	t.Parallel()
 	if OrNull("") != nil || OrNull(0) != nil || Millis(time.Time{}) != nil {
-		t.Error("an empty value is shown")
+		t.Error("OrNull and Millis of zero values are not all nil, want nil")
 	}
 	if text, ms := OrNull("a"), Millis(time.UnixMilli(5)); *text != "a" || *ms != 5 {
-		t.Errorf("%q, %d", *text, *ms)
+		t.Errorf("OrNull = %q and Millis = %d, want a and 5", *text, *ms)
 	}
 }
 
 func TestAnEmptyListIsShown(t *testing.T) {
 	t.Parallel()
 	if none := List(nil, strconv.Itoa); none == nil || len(none) > 0 {
-		t.Errorf("no records are shown as %#v", none)
+		t.Errorf("List of no records = %#v, want an empty list", none)
 	}
 	if got := List([]int{1, 2}, strconv.Itoa); !slices.Equal(got, []string{"1", "2"}) {
-		t.Errorf("two records are shown as %q", got)
+		t.Errorf("List = %q, want 1 and 2", got)
 	}
 }

@@ -1206,8 +1206,10 @@ type Recovery struct {
 	JanitorResumedAt *int64 `json:"janitorResumedAt"`
 }
 
-// RecoveryResume: Name at least one.
+// RecoveryResume: Name the restore, and at least one of the others.
 type RecoveryResume struct {
-	Webhooks bool `json:"webhooks"`
-	Janitor  bool `json:"janitor"`
+	// Id of the last restore, as `GET /admin/v1/recovery` shows it.
+	RestoreID string `json:"restoreId"`
+	Webhooks  bool   `json:"webhooks"`
+	Janitor   bool   `json:"janitor"`
 }

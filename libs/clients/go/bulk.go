@@ -8,22 +8,22 @@ import (
 	"slices"
 )
 
-// BulkMax is how many links one bulk request takes.
+// BulkMax is the maximum number of links in one bulk request.
 const BulkMax = 100
 
-// maxBody is how many bytes of items one bulk request takes: the API reads 1 MiB, and the rest of
-// the body is short.
+// maxBody is the maximum size of the items of one bulk request. The API accepts bodies of 1 MiB,
+// and the rest of the body is short.
 const maxBody = 1<<20 - 16<<10
 
-// BulkError says that a bulk call ended half-way. The results that came with it are those of the
-// first items; each link that is known to exist is among them.
+// BulkError is the error of a bulk call that stopped before it had sent all items. The results
+// returned with it are those of the first items. They include every link that is known to exist.
 type BulkError struct {
-	// Unsure is how many items after the results were in the request that failed. If no answer
-	// came, it may have taken effect: repeat the call with Key.
+	// Unsure is the number of items in the failed request. They follow the items with results.
+	// Without a response, the request may have taken effect: repeat the call with Key.
 	Unsure int
-	Unsent int    // how many items after those were not sent
-	Key    string // the [IdempotencyKey] with which the same call continues, and makes nothing twice
-	Err    error  // of the request that failed
+	Unsent int    // the number of items after those, which were not sent
+	Key    string // the [IdempotencyKey] with which the same call resumes without creating a link twice
+	Err    error  // of the failed request
 }
 
 func (e *BulkError) Error() string {
@@ -33,9 +33,10 @@ func (e *BulkError) Error() string {
 // Unwrap returns the error of the request that failed.
 func (e *BulkError) Unwrap() error { return e.Err }
 
-// CreateLinks makes any number of links, in as many requests as needed, and returns one result per
-// item, in order. A refused item does not fail the call: look at each Status. If a request fails,
-// the results so far come with a *[BulkError], and the same call with its Key continues.
+// CreateLinks creates any number of links, in as many requests as required. It returns one result
+// per item, in order. A rejected item does not fail the call: check each Status. If a request
+// fails, CreateLinks returns the results so far and a *[BulkError]. The same call with the Key of
+// that error resumes.
 func (c *Client) CreateLinks(ctx context.Context, items []LinkCreate, opts ...Option) ([]BulkResult, error) {
 	return inChunks(items, opts, func(part []LinkCreate, opts []Option) ([]BulkResult, error) {
 		out, err := c.BulkCreateLinks(ctx, BulkCreate{part}, opts...)
@@ -46,7 +47,7 @@ func (c *Client) CreateLinks(ctx context.Context, items []LinkCreate, opts ...Op
 	})
 }
 
-// UpdateLinks makes one change to any number of links; see [Client.CreateLinks].
+// UpdateLinks applies one change to any number of links. See [Client.CreateLinks].
 func (c *Client) UpdateLinks(ctx context.Context, ids []string, set BulkSet, opts ...Option) ([]BulkChange, error) {
 	return inChunks(ids, opts, func(part []string, opts []Option) ([]BulkChange, error) {
 		out, err := c.BulkUpdateLinks(ctx, BulkUpdate{part, set}, opts...)
@@ -68,8 +69,8 @@ func (c *Client) DeleteLinks(ctx context.Context, ids []string, opts ...Option) 
 	})
 }
 
-// inChunks sends items in requests that the API takes. The call's Idempotency-Key becomes one for
-// each request; the same items are always cut alike.
+// inChunks sends items in requests of a size that the API accepts. It derives the Idempotency-Key
+// of each request from that of the call. The same items are always split in the same way.
 func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R, error)) ([]R, error) {
 	key := chosen(opts).key
 	if key == "" {
@@ -81,7 +82,7 @@ func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R,
 		part := rest[:fits(rest)]
 		got, err := send(part, append(slices.Clone(opts), IdempotencyKey(fmt.Sprintf("%s-%d", key, n))))
 		if err == nil && len(got) != len(part) {
-			err = &AnswerError{Err: fmt.Errorf("%d results for %d items", len(got), len(part))}
+			err = &AnswerError{Err: fmt.Errorf("got %d results for %d items", len(got), len(part))}
 		}
 		if err != nil {
 			return out, &BulkError{Unsure: len(part), Unsent: len(rest) - len(part), Key: key, Err: err}
@@ -91,11 +92,11 @@ func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R,
 	return out, nil
 }
 
-// fits says how many of the first items one request takes, at least one.
+// fits returns how many of the first items fit into one request, at least one.
 func fits[T any](items []T) int {
 	size := 0
 	for i, item := range items[:min(BulkMax, len(items))] {
-		b, _ := json.Marshal(item) // an item that cannot be written fails the request
+		b, _ := json.Marshal(item) // an item that cannot be encoded fails the request
 		if size += len(b) + 1; size > maxBody && i > 0 {
 			return i
 		}

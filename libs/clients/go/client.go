@@ -1,14 +1,14 @@
-// Package client is the Go client of the Linkreel API. Each operation has a method with the name
-// that the API's document gives it: createLink is [Client.CreateLink]. Lists also have a walk over
-// all pages, such as [Client.Links], and longer work has functions of its own: bulk requests of any
-// size, uploads that resume, waiting for a video, and following events.
+// Package client is the Go client of the Linkreel API. Each operation has a method named after its
+// operationId: createLink is [Client.CreateLink]. Lists also have an iterator over all pages, such
+// as [Client.Links]. Other methods cover longer tasks: bulk requests of any size, resumable
+// uploads, waiting for a video, and following events.
 //
-// Calls that may succeed later are retried for as long as the service asks. A retry never acts twice:
-// a POST carries an Idempotency-Key over all its attempts, and the few that take none are not sent
-// again once they may have acted. Redirects are not followed. Errors have types: see [APIError] and
-// [ConnectionError].
+// Calls that may succeed later are retried after the time that the service asks for. A retry never
+// takes effect twice: a POST carries the same Idempotency-Key in all its attempts. A POST that does
+// not accept a key is not sent again if it may have taken effect. Redirects are not followed. Errors
+// are typed: see [APIError] and [ConnectionError].
 //
-// It needs only the standard library. A Client is safe for concurrent use.
+// The package uses only the standard library. A Client is safe for concurrent use.
 package client
 
 import (
@@ -20,23 +20,24 @@ import (
 	"time"
 )
 
-// Config says where the API is and how often to retry. Only BaseURL and Key are required.
+// Config configures the address of the API, the key and the retries. Only BaseURL and Key are
+// required.
 type Config struct {
 	BaseURL string // such as https://linkreel.example
-	// Key is an API key, lr_live_… Line ends around it, as in a file, are removed.
+	// Key is an API key, lr_live_… Line breaks around it, as in a file, are removed.
 	Key string
-	// WithoutKey allows an empty Key, for the operations that need none: CreateDeviceCode and
-	// CollectDeviceKey, and for a client of which only copies with a key are used.
+	// WithoutKey allows an empty Key. Use it for operations that require no key (CreateDeviceCode
+	// and CollectDeviceKey), and for a client that only serves for copies with a key.
 	WithoutKey bool
-	// HTTPClient sends requests. The default has no overall timeout, since uploads may take long. Its
-	// CheckRedirect is not used: a redirect is an [APIError] that says where it points to.
+	// HTTPClient sends requests. The default has no overall timeout, because uploads may take long.
+	// Its CheckRedirect is not used: a redirect becomes an [APIError] that names its target.
 	HTTPClient *http.Client
 	// Timeout bounds each attempt of an API call; 0 means 30 seconds. See [Timeout].
 	Timeout time.Duration
-	// Attempts is how often a call is tried in total, the first attempt included; 0 means five.
+	// Attempts is the maximum number of attempts of a call, including the first; 0 means five.
 	Attempts int
-	// MaxWait is the longest single wait that the client accepts, whatever Retry-After says; 0
-	// means a minute.
+	// MaxWait is the longest single wait that the client accepts, even if Retry-After asks for
+	// more; 0 means a minute.
 	MaxWait time.Duration
 	// UserAgent is sent with each call.
 	UserAgent string
@@ -47,7 +48,7 @@ type Config struct {
 // Client calls the API for one account.
 type Client struct{ cfg Config }
 
-// New checks address and key, and fills in defaults.
+// New returns a client. It checks the address and the key, and fills in defaults.
 func New(cfg Config) (*Client, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -60,7 +61,8 @@ func New(cfg Config) (*Client, error) {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = &http.Client{}
 	}
-	// A followed redirect would turn a POST, PATCH or DELETE into a GET that succeeds and does nothing.
+	// Following a redirect would turn a POST, PATCH or DELETE into a GET, which succeeds without
+	// effect.
 	unled := *cfg.HTTPClient
 	unled.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	cfg.HTTPClient = &unled
@@ -82,15 +84,15 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// checkedKey removes line ends around a key. Its errors do not contain the key, since they end up
-// in logs.
+// checkedKey removes line breaks around a key. Its errors do not contain the key, because errors
+// are logged.
 func checkedKey(key string, emptyIsFine bool) (string, error) {
 	key = strings.Trim(key, "\r\n")
 	if key == "" && !emptyIsFine {
 		return "", &ArgumentError{"the key is empty: set Config.Key to an API key, lr_live_…"}
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", &ArgumentError{"the key has a space, a control character or a letter that no key has: copy it again"}
+		return "", &ArgumentError{"the key contains a space, a control character or a letter that is not used in keys: copy it again"}
 	}
 	return key, nil
 }
@@ -102,7 +104,7 @@ func (c *Client) WithKey(key string) *Client {
 	return &other
 }
 
-// Operator calls the operator's API, which has its own address and takes the operator's token.
+// Operator calls the operator's API, which has its own address and requires the admin token.
 type Operator struct{ c *Client }
 
 // NewOperator is like [New]. BaseURL is the admin address, and Key is the admin token.

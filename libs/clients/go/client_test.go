@@ -18,7 +18,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// script answers calls one after the other and notes them.
+// script is a server that answers calls with prepared responses and records the calls.
 type script struct {
 	mu      sync.Mutex
 	answers []func(w http.ResponseWriter, r *http.Request)
@@ -39,10 +39,10 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answers[n](w, r)
 }
 
-// noted is what a script has seen so far.
+// noted holds the calls that a script has recorded.
 type noted struct{ calls, keys, bodies []string }
 
-// seen takes a copy: a call whose answer was lost may still be noted.
+// seen returns a copy, because a call with a lost response may be recorded later.
 func (s *script) seen() noted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func refuse(status int, code string, headers ...string) func(http.ResponseWriter
 	return say(status, fmt.Sprintf(`{"error":{"code":%q,"message":"m","requestId":"r"}}`, code), headers...)
 }
 
-// hangUp loses the answer on the way.
+// hangUp closes the connection before the response.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 func start(t *testing.T, answers ...func(http.ResponseWriter, *http.Request)) (*client.Client, *script) {
@@ -99,19 +99,19 @@ func TestRetries(t *testing.T) {
 		tries   int
 		code    string
 	}{
-		{"success at once", create, []func(http.ResponseWriter, *http.Request){say(201, created)}, 1, ""},
-		{"lost answer", create, []func(http.ResponseWriter, *http.Request){hangUp, hangUp, say(201, created)}, 3, ""},
+		{"success at the first attempt", create, []func(http.ResponseWriter, *http.Request){say(201, created)}, 1, ""},
+		{"lost response", create, []func(http.ResponseWriter, *http.Request){hangUp, hangUp, say(201, created)}, 3, ""},
 		{"unavailable", create, []func(http.ResponseWriter, *http.Request){refuse(503, "UNAVAILABLE", "Retry-After", "2"), say(201, created)}, 2, ""},
 		{"still running", create, []func(http.ResponseWriter, *http.Request){refuse(409, "IDEMPOTENCY_IN_PROGRESS"), say(201, created)}, 2, ""},
-		{"a proxy's page", create, []func(http.ResponseWriter, *http.Request){say(502, "<html>"), say(201, created)}, 2, ""},
-		{"a conflict is final", create, []func(http.ResponseWriter, *http.Request){refuse(409, "SLUG_TAKEN")}, 1, "SLUG_TAKEN"},
-		{"a bad request is final", create, []func(http.ResponseWriter, *http.Request){refuse(400, "VALIDATION_ERROR")}, 1, "VALIDATION_ERROR"},
-		{"too long a wait is not taken", create, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED", "Retry-After", "3600")}, 1, "RATE_LIMITED"},
-		{"tries end", create, []func(http.ResponseWriter, *http.Request){refuse(500, "INTERNAL")}, 5, "INTERNAL"},
-		{"delete whose answer was lost", del, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "LINK_NOT_FOUND")}, 2, ""},
-		{"delete of anything whose answer was lost", func(c *client.Client) error { return c.DeleteWebhook(t.Context(), "whk_1") }, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "WEBHOOK_NOT_FOUND")}, 2, ""},
-		{"delete of nothing after a 429", del, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), refuse(404, "LINK_NOT_FOUND")}, 2, "LINK_NOT_FOUND"},
-		{"delete of nothing", del, []func(http.ResponseWriter, *http.Request){refuse(404, "LINK_NOT_FOUND")}, 1, "LINK_NOT_FOUND"},
+		{"error page of a proxy", create, []func(http.ResponseWriter, *http.Request){say(502, "<html>"), say(201, created)}, 2, ""},
+		{"conflict is final", create, []func(http.ResponseWriter, *http.Request){refuse(409, "SLUG_TAKEN")}, 1, "SLUG_TAKEN"},
+		{"bad request is final", create, []func(http.ResponseWriter, *http.Request){refuse(400, "VALIDATION_ERROR")}, 1, "VALIDATION_ERROR"},
+		{"Retry-After above MaxWait", create, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED", "Retry-After", "3600")}, 1, "RATE_LIMITED"},
+		{"all attempts fail", create, []func(http.ResponseWriter, *http.Request){refuse(500, "INTERNAL")}, 5, "INTERNAL"},
+		{"delete with a lost response", del, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "LINK_NOT_FOUND")}, 2, ""},
+		{"unconditional delete with a lost response", func(c *client.Client) error { return c.DeleteWebhook(t.Context(), "whk_1") }, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "WEBHOOK_NOT_FOUND")}, 2, ""},
+		{"delete of a missing record after a 429", del, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), refuse(404, "LINK_NOT_FOUND")}, 2, "LINK_NOT_FOUND"},
+		{"delete of a missing record", del, []func(http.ResponseWriter, *http.Request){refuse(404, "LINK_NOT_FOUND")}, 1, "LINK_NOT_FOUND"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,11 +122,11 @@ func TestRetries(t *testing.T) {
 				t.Errorf("error %v, want code %q", err, tt.code)
 			}
 			if len(s.seen().calls) != tt.tries {
-				t.Errorf("%d tries, want %d", len(s.seen().calls), tt.tries)
+				t.Errorf("%d attempts, want %d", len(s.seen().calls), tt.tries)
 			}
 			for i, k := range s.seen().keys {
 				if strings.HasPrefix(s.seen().calls[i], "POST") && (k == "" || k != s.seen().keys[0]) {
-					t.Errorf("try %d has Idempotency-Key %q, first %q", i, k, s.seen().keys[0])
+					t.Errorf("attempt %d has Idempotency-Key %q, want %q as in the first", i, k, s.seen().keys[0])
 				}
 			}
 		})
@@ -153,10 +153,10 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 		}
 	}
 	if s.seen().keys[0] == s.seen().keys[1] || s.seen().keys[0] == "" {
-		t.Errorf("keys %q", s.seen().keys)
+		t.Errorf("Idempotency-Keys of two calls = %q, want two different keys", s.seen().keys)
 	}
 	if _, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"}, client.IdempotencyKey("mine")); err != nil || s.seen().keys[2] != "mine" {
-		t.Errorf("key %q, %v; want mine", s.seen().keys[2], err)
+		t.Errorf("Idempotency-Key = %q, error %v, want mine", s.seen().keys[2], err)
 	}
 }
 
@@ -208,12 +208,12 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 
 func TestWaitVideo(t *testing.T) {
 	t.Parallel()
-	// The first answer is to the question for the feed, which this key may not read.
+	// The first response refuses the feed, because this key may not read it.
 	c, s := start(t, say(403, `{"error":{"code":"INSUFFICIENT_SCOPE"}}`), say(200, `{"id":"v","status":"uploading"}`), say(200, `{"id":"v","status":"processing","progress":40}`), say(200, `{"id":"v","status":"ready","progress":100}`))
 	var seen []string
 	v, err := c.WaitVideo(t.Context(), "v", func(v *client.Video) { seen = append(seen, v.Status) })
 	if err != nil || v.Status != "ready" || len(s.waits) != 2 {
-		t.Errorf("%+v, %v, waits %v", v, err, s.waits)
+		t.Errorf("WaitVideo = %+v, %v with waits %v, want a ready video after two waits", v, err, s.waits)
 	}
 	if want, got := []string{"uploading", "processing", "ready"}, seen; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -225,12 +225,12 @@ func TestWaitVideo(t *testing.T) {
 	}
 }
 
-// storage is an upload session that loses every connection after some bytes.
+// storage is an upload session that drops connections after a number of bytes.
 type storage struct {
 	mu    sync.Mutex
 	got   []byte
 	size  int
-	cut   int // lose the connection after so many bytes of a part; 0 never
+	cut   int // drop the connection after this number of bytes of a part; 0 means never
 	tries int
 }
 
@@ -276,7 +276,7 @@ func TestSessionUploadGoesOnAfterEveryBreak(t *testing.T) {
 		err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: int64(len(file)), Session: srv.URL, Part: 256 << 10, Progress: func(n int64) { last = n }})
 		srv.Close()
 		if err != nil || !bytes.Equal(s.got, file) || last != int64(len(file)) {
-			t.Errorf("cut %d: %v, %d bytes of %d, progress %d", cut, err, len(s.got), len(file), last)
+			t.Errorf("cut after %d bytes: error %v, %d of %d bytes stored, progress %d; want all bytes", cut, err, len(s.got), len(file), last)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestSessionUploadThatGetsNowhereEnds(t *testing.T) {
 	srv := httptest.NewServer(s)
 	defer srv.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("a file"), Size: 6, Session: srv.URL}); err == nil || len(s.seen().calls) > 20 {
-		t.Errorf("%v after %d calls", err, len(s.seen().calls))
+		t.Errorf("Upload to a broken session = %v after %d calls, want an error after at most 20", err, len(s.seen().calls))
 	}
 }
 
@@ -303,7 +303,7 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	srv := httptest.NewServer(s)
 	defer srv.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv.URL + "/o", ContentType: "video/mp4"}); err != nil || s.seen().bodies[2] != "a file" {
-		t.Errorf("%v, bodies %q", err, s.seen().bodies)
+		t.Errorf("Upload = %v with bodies %q, want the file in the third", err, s.seen().bodies)
 	}
 	c, s = start(t, say(403, "<Code>ExpiredToken</Code>"))
 	srv2 := httptest.NewServer(s)
@@ -316,7 +316,7 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	defer srv3.Close()
 	var failed *client.UploadError
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv3.URL}); !errors.As(err, &failed) || len(s.seen().calls) != 2 {
-		t.Errorf("%T %v after %d calls", err, err, len(s.seen().calls))
+		t.Errorf("Upload = %T %v after %d calls, want an error of the API after two", err, err, len(s.seen().calls))
 	}
 }
 
@@ -335,7 +335,7 @@ func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
 	enough := errors.New("enough")
 	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{After: new("c0")}, func(client.Event) error { return enough })
 	if !errors.Is(err, enough) || len(s.waits) != 1 || !strings.Contains(s.seen().calls[1], "after=c1") {
-		t.Errorf("%v after pauses of %v and calls %q", err, s.waits, s.seen().calls)
+		t.Errorf("FollowEvents = %v with waits %v and calls %q, want it to retry once and resume after c1", err, s.waits, s.seen().calls)
 	}
 }
 
@@ -358,10 +358,10 @@ func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 		}
 	}
 	if calls := s.seen().calls; len(calls) != 0 {
-		t.Errorf("sent %q", calls)
+		t.Errorf("sent %q, want no request", calls)
 	}
 	if err := c.DeleteCaptions(t.Context(), "vid_1", "..."); err != nil {
-		t.Errorf("three dots are no dot segment: %v", err)
+		t.Errorf("DeleteCaptions(...) = %v, want no error, because three dots are not a dot segment", err)
 	}
 }
 
@@ -369,12 +369,12 @@ func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "linkreel.example", "ftp://x", "http://", ":"} {
 		if _, err := client.New(client.Config{BaseURL: bad, Key: "k"}); err == nil {
-			t.Errorf("New(%q) succeeded", bad)
+			t.Errorf("New(%q) succeeded, want an error", bad)
 		}
 	}
 }
 
-// A key often comes from a file. What is wrong with it is said without it: errors end up in logs.
+// Keys are often read from a file. Errors about a key do not contain it, because errors are logged.
 func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{}`))
@@ -389,18 +389,18 @@ func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.GetAccount(t.Context()); err != nil || got != "Bearer lr_live_a" {
-			t.Errorf("%q is sent as %q, %v", good, got, err)
+			t.Errorf("key %q is sent as %q, error %v, want Bearer lr_live_a", good, got, err)
 		}
 		srv.Close()
 	}
 	for _, bad := range []string{"", "\n", "lr_live_a b", "lr_live_a\nb", "lr_live_…", "lr_live_\x00"} {
 		_, err := client.New(client.Config{BaseURL: "http://a.example", Key: bad})
 		if err == nil || len(bad) > 1 && strings.Contains(err.Error(), strings.TrimSpace(bad)) {
-			t.Errorf("New with the key %q: %v", bad, err)
+			t.Errorf("New with the key %q = %v, want an error that does not contain the key", bad, err)
 		}
 	}
 	if _, err := c.WithKey("other\n").GetAccount(t.Context()); err != nil || len(s.seen().calls) != 1 {
-		t.Errorf("with another key: %v", err)
+		t.Errorf("WithKey(other): %v, want one call without error", err)
 	}
 }
 
@@ -419,18 +419,18 @@ func TestOptionsChangeOneCall(t *testing.T) {
 		t.Errorf("sent %v", head)
 	}
 	if r.Status != 200 || r.ETag != `"r2"` || r.RequestID != "req1" || r.Limit == nil || r.Limit.Remaining != 599 || r.Limit.Reset.Unix() != 1790000060 || r.Attempts != 1 {
-		t.Errorf("told %+v %+v", r, r.Limit)
+		t.Errorf("Response = %+v with limit %+v, want the values of the headers", r, r.Limit)
 	}
 	_, err := c.UpdateLink(t.Context(), "lnk_1", client.LinkUpdate{}, client.WithResponse(&r))
 	if !client.IsConflict(err) || client.IsNotFound(err) || r.Status != 412 || r.RequestID != "req2" {
-		t.Errorf("%v, told %+v", err, r)
+		t.Errorf("got error %v with Response %+v, want a conflict with status 412", err, r)
 	}
 	var refused *client.APIError
 	if !errors.As(err, &refused) || refused.ETag != `"r3"` || r.ETag != `"r3"` {
-		t.Errorf("the version that is there now: %+v, told %+v", refused, r)
+		t.Errorf("got error %+v with Response %+v, want the current ETag \"r3\" in both", refused, r)
 	}
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Attempts(1)); !client.IsServer(err) || len(s.seen().calls) != 3 {
-		t.Errorf("%v after %q", err, s.seen().calls)
+		t.Errorf("got error %v after the calls %q, want a server error after one attempt", err, s.seen().calls)
 	}
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
@@ -440,12 +440,12 @@ func TestOptionsChangeOneCall(t *testing.T) {
 	}
 	var lost *client.ConnectionError
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Timeout(time.Millisecond)); !errors.As(err, &lost) || !lost.Timeout() {
-		t.Errorf("%v, want that the time was over", err)
+		t.Errorf("%v, want a timeout", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, context.Canceled) || !client.IsConnection(err) {
-		t.Errorf("%v, want that it was cancelled", err)
+		t.Errorf("%v, want context.Canceled", err)
 	}
 }
 
@@ -467,7 +467,7 @@ func TestAnErrorSaysAllThatTheServiceSays(t *testing.T) {
 	}
 }
 
-// The list of videos is paged by a header, which the client hides.
+// The API returns the cursor of a list of videos in a header. The client converts it.
 func TestAPageOfVideosHasItsCursor(t *testing.T) {
 	t.Parallel()
 	c, s := start(t,
@@ -475,21 +475,22 @@ func TestAPageOfVideosHasItsCursor(t *testing.T) {
 		say(200, `{"data":[{"_id":"a"}]}`))
 	page, err := c.ListVideos(t.Context(), client.ListVideosQuery{Limit: 1})
 	if err != nil || !page.HasMore || page.NextCursor == nil || *page.NextCursor != "x+y" {
-		t.Fatalf("%+v, %v", page, err)
+		t.Fatalf("first page = %+v, %v", page, err)
 	}
 	if page, err = c.ListVideos(t.Context(), client.ListVideosQuery{Cursor: page.NextCursor}); err != nil || page.HasMore || page.NextCursor != nil {
-		t.Errorf("%+v, %v", page, err)
+		t.Errorf("second page = %+v, %v", page, err)
 	}
 	if want, got := []string{"GET /api/v1/videos?limit=1", "GET /api/v1/videos?cursor=x%2By"}, s.seen().calls; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	c, _ = start(t, say(200, `{"data":[{"_id":"b"}]}`, "Link", `</api/v1/videos?cursor=2>; rel="next"`), say(200, `{"data":[{"_id":"a"}]}`))
 	if all, err := client.All(c.Videos(t.Context(), client.ListVideosQuery{})); err != nil || len(all) != 2 {
-		t.Errorf("walked %+v, %v", all, err)
+		t.Errorf("All = %+v, %v, want two videos", all, err)
 	}
 }
 
-// Whatever the half of an answer looks like, the call is repeated with the same key.
+// A call with an incomplete response is repeated with the same key, whatever the incomplete
+// response looks like.
 func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	half := func(w http.ResponseWriter, _ *http.Request) {
@@ -498,27 +499,27 @@ func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	for name, bad := range map[string]func(http.ResponseWriter, *http.Request){
-		"cut": half, "shorter": say(201, created[:50]), "a web page": say(200, "<html>sign in</html>", "Content-Type", "text/html"),
+		"cut": half, "shorter": say(201, created[:50]), "web page": say(200, "<html>sign in</html>", "Content-Type", "text/html"),
 	} {
 		c, s := start(t, bad, say(201, created))
 		l, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"})
 		if keys := s.seen().keys; err != nil || l.ID != "lnk_1" || len(keys) != 2 || keys[0] != keys[1] || keys[0] == "" {
-			t.Errorf("%s: %+v, %v, keys %q", name, l, err, keys)
+			t.Errorf("%s: link %+v, error %v, keys %q; want success after two attempts with the same key", name, l, err, keys)
 		}
 		c, _ = start(t, bad)
 		if _, err := c.GetLink(t.Context(), "lnk_1"); !client.IsConnection(err) {
-			t.Errorf("%s at each attempt: %T %v", name, err, err)
+			t.Errorf("%s at each attempt: got %T %v, want a ConnectionError", name, err, err)
 		}
-		if name != "shorter" { // an answer without a body cannot be shorter
+		if name != "shorter" { // a response without a body cannot be cut off
 			c, _ = start(t, bad, say(204, ""))
 			if err := c.DeleteLink(t.Context(), "lnk_1"); err != nil {
-				t.Errorf("delete, %s: %v", name, err)
+				t.Errorf("delete, %s: got %v, want no error", name, err)
 			}
 		}
 	}
 }
 
-// A POST that the service would not recognize is not sent again when it may have taken effect.
+// A POST without an Idempotency-Key is not sent again if it may have taken effect.
 func TestAPostWithoutAKeyIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s := &script{answers: []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), hangUp, say(201, `{}`)}}
@@ -529,7 +530,7 @@ func TestAPostWithoutAKeyIsNotRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := o.AdminCreateSignInLink(t.Context(), "acc_1", client.SignInLinkCreate{Name: "Ada", Role: "owner"}); !client.IsConnection(err) || len(s.seen().calls) != 2 {
-		t.Errorf("%v after %d calls", err, len(s.seen().calls))
+		t.Errorf("got error %v after %d calls, want a ConnectionError after two calls", err, len(s.seen().calls))
 	}
 }
 
@@ -570,23 +571,23 @@ func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
 	}
 	got, err := c.CreateLinks(t.Context(), items, client.IdempotencyKey("run"))
 	if err != nil || len(got) != 250 || got[249].Data.ID != "lnk_249" || !slices.Equal(sizes, []int{100, 100, 50}) {
-		t.Errorf("%d results, %v, requests of %v", len(got), err, sizes)
+		t.Errorf("%d results, error %v, requests of %v items; want 250 results in requests of 100, 100 and 50", len(got), err, sizes)
 	}
 	if !slices.Equal(keys, []string{"run-0", "run-1", "run-2"}) {
-		t.Errorf("keys %q", keys)
+		t.Errorf("Idempotency-Keys = %q, want run-0, run-1 and run-2", keys)
 	}
 	sizes, fail = nil, 2
 	got, err = c.CreateLinks(t.Context(), items)
 	var part *client.BulkError
 	if !errors.As(err, &part) || len(got) != 100 || part.Unsure != 100 || part.Unsent != 50 || part.Key+"-1" != keys[4] || !client.IsPermission(err) {
-		t.Errorf("%d results, %v", len(got), err)
+		t.Errorf("%d results, error %v; want 100 results and a BulkError with 100 unsure and 50 unsent items", len(got), err)
 	}
 	sizes, fail = nil, 0
 	for i := range items[:120] {
 		items[i].OGDescription = strings.Repeat("x", 20_000)
 	}
 	if got, err = c.CreateLinks(t.Context(), items[:120]); err != nil || len(got) != 120 || sizes[0] >= 100 {
-		t.Errorf("large items: %d results, %v, requests of %v", len(got), err, sizes)
+		t.Errorf("large items: %d results, error %v, requests of %v items; want 120 results in smaller requests", len(got), err, sizes)
 	}
 }
 
@@ -596,10 +597,10 @@ func TestTimesAreOneType(t *testing.T) {
 	for text, want := range map[string]time.Time{"1801396800005": at, `"2027-01-31T12:00:00.005Z"`: at, `"2027-01-31T13:00:00.005+01:00"`: at, "null": time.UnixMilli(0).UTC()} {
 		var got client.Time
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Time() != want || got.IsZero() != (text == "null") {
-			t.Errorf("%s is %v, %v", text, got.Time(), err)
+			t.Errorf("%s decodes to %v, %v, want %v", text, got.Time(), err, want)
 		}
 		if again, err := json.Marshal(got); err != nil || string(again) != text {
-			t.Errorf("%s becomes %s, %v", text, again, err)
+			t.Errorf("%s is encoded as %s, %v, want no change", text, again, err)
 		}
 	}
 	if client.At(at) != client.At(at.In(time.FixedZone("", 3600))) || client.At(at).String() != "2027-01-31T12:00:00.005Z" {
@@ -617,18 +618,19 @@ func TestAFollowerWaitsForAServiceThatRestarts(t *testing.T) {
 	var seen []string
 	after, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(e client.Event) error { seen = append(seen, e.ID); return nil })
 	if !client.IsGone(err) || after == nil || *after != "c2" || !slices.Equal(seen, []string{"evt_1", "evt_2"}) {
-		t.Errorf("%v at %v after %q", err, after, seen)
+		t.Errorf("FollowEvents = %v at cursor %v after events %q, want IsGone at c2 after evt_1 and evt_2", err, after, seen)
 	}
 	if calls := s.seen().calls; !strings.Contains(calls[len(calls)-2], "after=c1") {
-		t.Errorf("asked %q", calls)
+		t.Errorf("calls %q, want the last but one to resume after c1", calls)
 	}
 	c, s = start(t, hangUp)
 	if _, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return nil }); !client.IsConnection(err) || len(s.seen().calls) != 5 {
-		t.Errorf("a service that was never there: %v after %d calls", err, len(s.seen().calls))
+		t.Errorf("FollowEvents without a service = %v after %d calls, want a ConnectionError after five attempts", err, len(s.seen().calls))
 	}
 }
 
-// A held request that is lost would begin later at its next attempt, and miss what happened meanwhile.
+// A long poll without a cursor would start at a later position when it is retried, and miss the events
+// in between.
 func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
@@ -636,11 +638,11 @@ func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
 	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return enough })
 	want := []string{"GET /api/v1/events?limit=100&wait=0", "GET /api/v1/events?after=c1&limit=100&wait=25"}
 	if got := s.seen().calls; !errors.Is(err, enough) || len(s.waits) != 0 || !slices.Equal(got, want) {
-		t.Errorf("%v after pauses of %v, asked %q, want %q", err, s.waits, got, want)
+		t.Errorf("FollowEvents = %v after waits of %v with calls %q, want %q", err, s.waits, got, want)
 	}
 }
 
-// roundTripper is a transport of one function.
+// roundTripper implements a transport with one function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -666,11 +668,12 @@ func TestTheTimeOfAHeldRequestIsOnTopOfTheTimeout(t *testing.T) {
 		}
 	}
 	if left[0] <= 25*time.Second || left[0] > 28*time.Second || left[1] <= time.Hour+20*time.Second || left[2] < time.Hour {
-		t.Errorf("a held request may last %v", left)
+		t.Errorf("time limits of long polls = %v, want 25 to 28 s, more than 1 h 20 s, and at least 1 h", left)
 	}
 }
 
-// A followed 301 turns a PATCH or DELETE into a GET, whose success would be taken for that of the call.
+// Following a 301 turns a PATCH or DELETE into a GET, and the caller would take its success for that of
+// the call.
 func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -686,7 +689,7 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 			}
 		}
 		if calls := s.seen().calls; len(calls) != 1 {
-			t.Errorf("%d: sent %q", status, calls)
+			t.Errorf("redirect %d: sent %q, want one request", status, calls)
 		}
 	}
 	led := false
@@ -698,7 +701,7 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.DeleteLink(t.Context(), "lnk_1"); !client.HasCode(err, "HTTP_302") || led {
-		t.Errorf("with a client of the caller: %v", err)
+		t.Errorf("with an HTTPClient of the caller: got %v, want HTTP_302 and no followed redirect", err)
 	}
 }
 
@@ -722,16 +725,16 @@ func TestA412AfterALostAnswerMayBeOfTheCallItself(t *testing.T) {
 	}
 	changed := refuse(412, "PRECONDITION_FAILED")
 	for name, first := range map[string]func(http.ResponseWriter, *http.Request){"lost": hangUp, "failed": refuse(500, "INTERNAL")} {
-		if err := update(first, changed); !client.IsConnection(err) || client.IsConflict(err) || !strings.Contains(err.Error(), "may have taken effect, read the record") {
+		if err := update(first, changed); !client.IsConnection(err) || client.IsConflict(err) || !strings.Contains(err.Error(), "may have taken effect, so read the record") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if err := update(refuse(429, "RATE_LIMITED"), changed); client.IsConnection(err) || !client.IsConflict(err) {
-		t.Errorf("after a 429, which changes nothing: %v", err)
+		t.Errorf("after a 429, which changes nothing: got %v, want a conflict", err)
 	}
-	c, _ := start(t, hangUp, changed) // had the first one deleted the record, this would be a 404
+	c, _ := start(t, hangUp, changed) // If the first attempt had deleted the record, this would be a 404.
 	if err := c.DeleteLink(t.Context(), "lnk_1", client.IfMatch(`"r1"`)); client.IsConnection(err) || !client.IsConflict(err) {
-		t.Errorf("delete: %v", err)
+		t.Errorf("delete: got %v, want a conflict", err)
 	}
 }
 
@@ -749,7 +752,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 	}
 	c, _ := start(t, hold)
 	if _, err := c.ExportAccount(t.Context(), client.Timeout(time.Millisecond), client.Attempts(1)); !isLate(err) {
-		t.Errorf("no headers: %v", err)
+		t.Errorf("no headers: got %v, want a timeout", err)
 	}
 	c, s := start(t, refuse(503, "UNAVAILABLE"), line)
 	r, err := c.ExportAccount(t.Context(), client.Timeout(2*time.Second))
@@ -757,7 +760,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(r); string(text) != "{}\n" || !isLate(err) {
-		t.Errorf("no more than %q: %v", text, err)
+		t.Errorf("read %q and then got %v, want {} and a timeout", text, err)
 	}
 	_ = r.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -767,7 +770,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 	defer func() { _ = r.Close() }()
 	cancel()
 	if _, err := io.ReadAll(r); !errors.Is(err, context.Canceled) || !client.IsConnection(err) || isLate(err) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("after cancellation: got %v, want a ConnectionError with context.Canceled", err)
 	}
 	c, _ = start(t, say(200, "{}\n"))
 	if r, err = c.ExportAccount(t.Context()); err != nil {
@@ -801,7 +804,7 @@ func TestARetryAfterOfAgesIsNotTaken(t *testing.T) {
 		_, err := c.GetLink(t.Context(), "lnk_1")
 		var e *client.APIError
 		if !errors.As(err, &e) || e.RetryAfter < 200*365*24*time.Hour || len(s.seen().calls) != 1 {
-			t.Errorf("%s: %v after %d calls", ages, err, len(s.seen().calls))
+			t.Errorf("Retry-After %s: got %v after %d calls, want one call and the largest RetryAfter", ages, err, len(s.seen().calls))
 		}
 	}
 }

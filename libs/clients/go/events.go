@@ -6,25 +6,29 @@ import (
 	"time"
 )
 
-// followWait is how many seconds a request waits for the next event; the service takes no more.
+// followWait is how many seconds a request waits for the next event. It is the maximum that the
+// service accepts.
 const followWait = 25
 
-// followPause is the longest pause before a service that was away is asked again.
+// followPause is the longest pause between two attempts to reach a service that is unreachable.
 const followPause = 10 * time.Second
 
-// FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. q.After
-// is a cursor or an event's id to start behind; nil starts with the next event, and an empty text
-// with the oldest that is kept. It returns the value of After with which a later call resumes: behind
-// the last event for which do returned nil. To resume after a crash, let do store the event's ID.
-// Once a page was read, a service that is away, restarts or wants fewer requests is waited for, as
-// long as ctx lives. Other errors end the walk: [IsGone] if the service was restored from a backup
-// and After is of the time that it lost. Then read the records again that you rely on, and go on from
-// [APIError].RestartAfter. An After that is older than what is kept is INVALID_CURSOR.
+// FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. It
+// starts after the cursor or event id in q.After. If q.After is nil, it starts with the next event.
+// If q.After is empty, it starts with the oldest stored event. It returns the value of After with
+// which a later call resumes, directly after the last event for which do returned nil. To resume
+// after a crash, let do store the event's ID. After the first page has been read, FollowEvents
+// retries until ctx ends if the service is unreachable, restarts or limits the rate. It returns other
+// errors, for example one for which [IsGone] is true if the service was restored from a backup and
+// the restore has removed the position After. In that case, read the records that you rely on again,
+// and resume from [APIError].RestartAfter. If After is older than the oldest stored event, the code
+// is INVALID_CURSOR.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
 	q.Cursor, q.Wait = nil, new(followWait)
 	if q.After == nil {
-		// The first answer comes at once and fixes the place. If a held request without a place were
-		// lost, its next attempt would begin later, and miss what happened in between.
+		// The first response arrives immediately and determines the position. If a long poll without
+		// a position failed, its retry would start at a later position and miss the events in
+		// between.
 		q.Wait = new(0)
 	}
 	if q.Limit == 0 {
@@ -48,15 +52,15 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 			q.After = &e.ID
 		}
 		// When reading forwards, every page has a cursor, even an empty page. So the first page
-		// fixes the place to read from, and this loop misses no events between two requests.
+		// determines the position, and this loop misses no events between two requests.
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}
 		held := *q.Wait > 0
 		q.Wait = new(followWait)
 		if held && len(page.Data) == 0 {
-			// A server that is stopping does not hold the request. The pause is random, so that its
-			// callers do not all return at once.
+			// A server that is stopping responds to long polls immediately. The pause is random, so
+			// that its callers do not all retry at the same time.
 			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
 				return q.After, err
 			}

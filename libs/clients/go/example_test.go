@@ -11,13 +11,13 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// deployment answers like a Linkreel deployment, so that the examples run anywhere.
+// deployment is a fake Linkreel deployment, so that the examples run anywhere.
 func deployment(answers map[string]string) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.Method+" "+r.URL.Path]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
-			answer = `{"error":{"code":"LINK_NOT_FOUND","message":"No such link","requestId":"r1"}}`
+			answer = `{"error":{"code":"LINK_NOT_FOUND","message":"This link does not exist.","requestId":"r1"}}`
 		}
 		_, _ = fmt.Fprint(w, answer)
 	}))
@@ -43,7 +43,7 @@ func Example() {
 	// Output: https://go.example/spring
 }
 
-// The loop reads pages as it needs them.
+// The loop reads each page when it is needed.
 func ExampleClient_Links() {
 	srv := deployment(map[string]string{
 		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,

@@ -1114,7 +1114,8 @@ func (o *Operator) AdminGetRecovery(ctx context.Context, opts ...Option) (*Recov
 //
 // Resumes webhooks, or turns the janitor on again, which removes the objects that no record names.
 // Replicas follow within seconds. Deliveries that have waited are sent then. What does not wait
-// stays as it is.
+// stays as it is. If another restore than the named one is the last, the answer is 412: look at the
+// data of that one first.
 func (o *Operator) AdminResume(ctx context.Context, in RecoveryResume, opts ...Option) (*Recovery, error) {
 	return answer[Recovery](ctx, o.c, call{method: "POST", path: "/admin/v1/recovery/resume", in: in}, opts)
 }

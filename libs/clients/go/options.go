@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Option changes a single call. Every method takes options last.
+// Option changes a single call. Options are the last arguments of every method.
 type Option func(*options)
 
 type options struct {
@@ -25,42 +25,44 @@ func chosen(opts []Option) *options {
 	return o
 }
 
-// IfMatch makes a change only if the record still has this ETag, which [WithResponse] gives. If it
-// has changed, the error's code is PRECONDITION_FAILED. If it may have been changed by an attempt of
-// this call whose answer was lost, the error is a [ConnectionError]: read the record.
+// IfMatch makes a change only if the record still has this ETag. [WithResponse] returns the ETag of
+// a record. If the record has changed, the error has the code PRECONDITION_FAILED. If an attempt of
+// this call without a response may have made the change, the error is a [ConnectionError]. In that
+// case, read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
-// IfNoneMatch reads a record only if its ETag is another one; else the error is one that
-// [IsNotModified] knows.
+// IfNoneMatch reads a record only if its ETag differs from this one. Otherwise the call returns an
+// error for which [IsNotModified] is true.
 func IfNoneMatch(etag string) Option { return WithHeader("If-None-Match", etag) }
 
-// IdempotencyKey makes a POST send this key instead of a new one. So a program that was stopped can
-// safely repeat its last step: the service answers as it did at first, for 24 hours.
+// IdempotencyKey sets the Idempotency-Key of a POST. With it, a program that was interrupted can
+// safely repeat its last step: for 24 hours, the service returns its first response again.
 func IdempotencyKey(key string) Option { return func(o *options) { o.key = key } }
 
 // WithHeader sets a header of the request.
 func WithHeader(name, value string) Option { return func(o *options) { o.header.Set(name, value) } }
 
-// Timeout bounds each attempt of the call. The seconds for which the service may hold a request for
-// events come on top. An answer that is streamed must begin within this time, and each of its next
-// bytes must come within it. To bound the call as a whole, give ctx a deadline.
+// Timeout bounds each attempt of the call. For a long poll, the waiting time is added to it. A
+// streamed response must begin within this time, and each read must receive bytes within this time.
+// To bound the whole call, use a ctx with a deadline.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Attempts is how often the call is tried in total; 1 is without retries.
+// Attempts is the maximum number of attempts of the call; 1 means no retries.
 func Attempts(n int) Option { return func(o *options) { o.attempts = n } }
 
-// WithResponse fills r with what else the last answer says, also when the call fails. In a walk over
-// pages it is the answer with the last page that was read.
+// WithResponse fills r with the metadata of the last response, even if the call fails. For an
+// iterator over pages, it is the response with the last page that was read.
 func WithResponse(r *Response) Option { return func(o *options) { o.response = r } }
 
-// Response is what an answer says beside its body.
+// Response holds the metadata of a response.
 type Response struct {
-	Status    int    // HTTP status; 0 if there was no answer
-	RequestID string // names the request in the service's logs and in errors
+	Status    int    // HTTP status; 0 without a response
+	RequestID string // identifies the request in the service's logs and in errors
 	ETag      string // the version of the record, for [IfMatch] and [IfNoneMatch]
-	// Replayed says that an earlier call with the same Idempotency-Key got this answer.
+	// Replayed is set if this is the stored response of an earlier call with the same
+	// Idempotency-Key.
 	Replayed bool
-	// Limit is the account's rate limit; nil if the answer does not tell it.
+	// Limit is the account's rate limit; nil if the response does not contain it.
 	Limit    *RateLimit
 	Attempts int // how many attempts the call took
 	Header   http.Header
@@ -69,11 +71,11 @@ type Response struct {
 // RateLimit is the state of an account's rate limit.
 type RateLimit struct {
 	Limit     int       // requests per minute
-	Remaining int       // requests that are possible at once
-	Reset     time.Time // when nothing of the limit is in use again
+	Remaining int       // remaining requests
+	Reset     time.Time // when the full limit is available again
 }
 
-// fill notes an answer.
+// fill copies the metadata of a response.
 func (r *Response) fill(status int, h http.Header, attempt int) {
 	*r = Response{
 		Status: status, RequestID: h.Get("X-Request-Id"), ETag: h.Get("ETag"), Replayed: h.Get("Idempotent-Replayed") == "true",

@@ -27,21 +27,22 @@ type Raw struct {
 
 // call is one call of the API, before its attempts.
 type call struct {
-	method, path string   // of a generated method, path has places such as {id}
-	ids          []string // what belongs into the places
+	method, path string   // in generated methods, path has placeholders such as {id}
+	ids          []string // the values of the placeholders
 	query        url.Values
 	in           any  // sent as JSON, or a Raw; nil sends nothing
-	once         bool // a POST that the service does not recognize when it comes again
+	once         bool // a POST that does not accept an Idempotency-Key
 }
 
-// Request makes a call that has no method of its own. path begins with /api/v1, is escaped, and may
-// have a query. in is sent as JSON, or as it is if it is a [Raw]; nil sends nothing. out is the
-// destination of the answer's JSON, or a *[]byte; nil drops the answer.
+// Request makes a call for which the client has no method. path begins with /api/v1, must be
+// escaped, and may have a query. in is sent as JSON, or unchanged if it is a [Raw]; nil sends no
+// body. The JSON of the response is decoded into out; a *[]byte receives the bytes, and nil drops
+// the response.
 func (c *Client) Request(ctx context.Context, method, path string, in, out any, opts ...Option) error {
 	return send(ctx, c, call{method: method, path: path, in: in}, out, opts)
 }
 
-// answer makes a call and decodes its answer into a new T.
+// answer makes a call and decodes its response into a new T.
 func answer[T any](ctx context.Context, c *Client, k call, opts []Option) (*T, error) {
 	out := new(T)
 	if err := send(ctx, c, k, out, opts); err != nil {
@@ -50,7 +51,7 @@ func answer[T any](ctx context.Context, c *Client, k call, opts []Option) (*T, e
 	return out, nil
 }
 
-// plain makes a call and returns its answer as it is.
+// plain makes a call and returns the body of its response.
 func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error) {
 	var out []byte
 	err := send(ctx, c, k, &out, opts)
@@ -64,10 +65,10 @@ type Page[T any] struct {
 	NextCursor *string // for the next page; nil on the last
 }
 
-// headerPage reads a page of a list whose cursor is in the header Link.
+// headerPage reads a page of a list that returns its cursor in the header Link.
 func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*Page[T], error) {
 	page, r := new(Page[T]), new(Response)
-	// The caller's own options come first, so that this Response is the one that is filled.
+	// The caller's options come first, so that this Response takes precedence.
 	o := chosen(opts)
 	theirs := o.response
 	o.response = r
@@ -84,8 +85,9 @@ func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*
 	return page, nil
 }
 
-// NextCursor reads the cursor of the next page of a list of videos from the header Link with
-// rel="next"; "" if there is none. [Client.ListVideos] does it itself. The host of that address does not matter: the key goes to our own deployment only.
+// NextCursor returns the cursor of the next page of a list of videos from the header Link with rel="next", or
+// "" if there is none. [Client.ListVideos] calls it. The host of the address in the header is ignored, so
+// that the key is sent only to the configured deployment.
 func NextCursor(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -98,11 +100,11 @@ func NextCursor(h http.Header) string {
 	return ""
 }
 
-// walk reads all pages of a list, whichever way it has to go on.
+// walk returns an iterator over all pages of a list.
 func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		k := k
-		k.query = maps.Clone(k.query) // a walk may be walked again
+		k.query = maps.Clone(k.query) // the iterator may be used more than once
 		for {
 			o, r := chosen(opts), new(Response)
 			if o.response == nil {
@@ -136,7 +138,7 @@ func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq
 	}
 }
 
-// All reads a walk, such as that of [Client.Domains], to its end.
+// All collects the items of an iterator, such as [Client.Domains].
 func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for v, err := range walk {
@@ -159,7 +161,7 @@ func (c *cursor) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// put adds a query parameter unless it has its zero value.
+// put adds a query parameter unless its value is zero.
 func put(v url.Values, name string, value any) {
 	switch x := value.(type) {
 	case string:
@@ -189,12 +191,12 @@ func put(v url.Values, name string, value any) {
 	}
 }
 
-// send makes a call, and repeats it if that may help.
+// send makes a call, with retries if they may help.
 func send(ctx context.Context, c *Client, k call, out any, opts []Option) error {
 	return c.try(ctx, k, out, chosen(opts))
 }
 
-// try is send with options that were read.
+// try is send with parsed options.
 func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 	if err := k.fill(); err != nil {
 		return err
@@ -225,7 +227,7 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 			return nil
 		}
 		if unsure != nil && k.method == http.MethodDelete && IsNotFound(err) {
-			return nil // an earlier attempt, whose answer was lost, has deleted it
+			return nil // an earlier attempt with a lost response has deleted it
 		}
 		if unsure != nil && k.method != http.MethodDelete && hasStatus(err, http.StatusPreconditionFailed) {
 			return perhapsOurs(&k, unsure)
@@ -246,24 +248,24 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 	}
 }
 
-// perhapsOurs is the error of a 412 after an attempt without an answer: that attempt may be what
-// changed the record, so the 412 does not say that somebody else did.
+// perhapsOurs returns the error of a 412 after an attempt without a response. That attempt may have
+// changed the record, so the 412 does not prove a change by another client.
 func perhapsOurs(k *call, unsure error) error {
 	var broke *ConnectionError
 	if errors.As(unsure, &broke) {
-		unsure = broke.Err // whose method and path would stand there twice
+		unsure = broke.Err // its method and path would appear twice
 	}
-	return lost(k, fmt.Errorf("the change may have taken effect, read the record; an attempt ended with: %w", unsure))
+	return lost(k, fmt.Errorf("the change may have taken effect, so read the record; an attempt failed: %w", unsure))
 }
 
-// refused reports whether a call surely had no effect: nothing listens at the address.
+// refused reports whether the connection was refused, so that the call certainly had no effect.
 func refused(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// fill puts the ids into the path. It refuses a path with the segment "." or "..", which may come
-// from an id: proxies resolve such paths, and DELETE …/captions/.. would delete the video.
+// fill inserts the ids into the path. It rejects a path with the segment "." or "..", which an id
+// may contain: proxies resolve such paths, and DELETE …/captions/.. would delete the video.
 func (k *call) fill() error {
 	for _, id := range k.ids {
 		before, rest, _ := strings.Cut(k.path, "{")
@@ -271,7 +273,7 @@ func (k *call) fill() error {
 		if id == "" {
 			return &ArgumentError{"the " + name + " is empty"}
 		}
-		// A later place is found behind this one, so an id with a brace does no harm: it is escaped.
+		// Ids are escaped, so a brace in an id is not mistaken for a later placeholder.
 		k.path = before + url.PathEscape(id) + after
 	}
 	k.ids = nil
@@ -299,22 +301,22 @@ func encoded(in any) (body []byte, kind string, err error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(in); err != nil {
-		return nil, "", &ArgumentError{"the request cannot be written as JSON: " + err.Error()}
+		return nil, "", &ArgumentError{"the request cannot be encoded as JSON: " + err.Error()}
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), "application/json", nil
 }
 
-// maxAnswer is the most of an answer that is read; the API's are smaller.
+// maxAnswer limits how much of a response is read. Responses of the API are smaller.
 const maxAnswer = 64 << 20
 
-// attempt makes one request within its time.
+// attempt makes one request within its time limit.
 func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *options, n int) error {
 	timeout := c.cfg.Timeout
 	if o.timeout > 0 {
 		timeout = o.timeout
 	}
-	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the seconds that ListEvents waits; 0 without
-	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // the larger, since a sum may overflow
+	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the seconds of a long poll; otherwise 0
+	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // the larger, because the sum may overflow
 	if to, streamed := out.(*io.ReadCloser); streamed {
 		return begin(ctx, k, timeout, to, func(ctx context.Context) error { return c.exchange(ctx, k, body, out, o, n) })
 	}
@@ -323,7 +325,7 @@ func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *
 	return c.exchange(ctx, k, body, out, o, n)
 }
 
-// exchange sends a request and reads its answer.
+// exchange sends a request and reads its response.
 func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o *options, n int) error {
 	res, err := c.do(ctx, k, body, o)
 	if o.response != nil {
@@ -337,7 +339,7 @@ func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o 
 	}
 	if res.StatusCode < 300 && strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		_ = res.Body.Close()
-		return lost(k, errors.New("a web page came in place of an answer")) // from a network that asks for a sign-in
+		return lost(k, errors.New("received a web page instead of a response of the API")) // some networks answer with a sign-in page
 	}
 	if to, streamed := out.(*io.ReadCloser); streamed && res.StatusCode < 300 {
 		*to = res.Body
@@ -346,7 +348,7 @@ func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o 
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return lost(k, fmt.Errorf("the answer broke off: %w", err))
+		return lost(k, fmt.Errorf("the response was cut off: %w", err))
 	}
 	if res.StatusCode >= 300 {
 		return refusal(res.StatusCode, res.Header, text)
@@ -373,7 +375,7 @@ func (c *Client) do(ctx context.Context, k *call, body []byte, o *options) (*htt
 	}
 	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
-		return nil, lost(k, withoutAddress(err)) // the address is in our error already
+		return nil, lost(k, withoutAddress(err)) // our error already contains the address
 	}
 	return res, nil
 }
@@ -386,8 +388,8 @@ func (k *call) decode(text []byte, out any) error {
 	if out == nil && len(text) == 0 {
 		return nil
 	}
-	if !json.Valid(text) { // it was cut without a word, or is not from the API
-		return lost(k, errors.New("the answer is not JSON"))
+	if !json.Valid(text) { // cut off without an error, or not from the API
+		return lost(k, errors.New("the response is not JSON"))
 	}
 	if out == nil {
 		return nil
@@ -398,8 +400,8 @@ func (k *call) decode(text []byte, out any) error {
 	return nil
 }
 
-// withoutAddress drops the address that net/http puts into its errors. A signed URL is a
-// credential, and errors end up in logs and chats.
+// withoutAddress removes the address that net/http puts into its errors. A signed URL is a
+// credential, and errors are often logged or shared.
 func withoutAddress(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -408,9 +410,9 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// wait says whether to try again, and after how long. The wait is as long as the service asks, but
-// never shorter than an exponential backoff. The backoff has jitter, so that many clients do not
-// retry together.
+// wait decides whether to retry, and after how long. The wait is the one that the service asks for,
+// but at least an exponential backoff. The backoff has jitter, so that many clients do not retry at
+// the same time.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)

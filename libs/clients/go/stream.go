@@ -9,26 +9,28 @@ import (
 	"time"
 )
 
-// stream makes a call and returns its answer while it arrives. The caller closes it. An attempt is
-// only repeated until the answer begins; a later failure is a [ConnectionError] of a read.
+// stream makes a call and returns the body of its response as a stream, which the caller must
+// close. The call is retried only until the response begins. A later failure is a [ConnectionError]
+// of a read.
 func stream(ctx context.Context, c *Client, k call, opts []Option) (io.ReadCloser, error) {
 	var out io.ReadCloser
 	err := send(ctx, c, k, &out, opts)
 	return out, err
 }
 
-// streamed is the body of an answer, of which each read has a time limit. What the caller does
-// between two reads takes none of that time.
+// streamed is the body of a response with a time limit for each read. The time between two reads
+// does not count.
 type streamed struct {
 	io.ReadCloser
 	call  *call
 	limit time.Duration
-	timer *time.Timer // ends the request when the limit is over
+	timer *time.Timer // ends the request when the time limit has passed
 	end   context.CancelCauseFunc
-	why   func() error // why the request was ended; nil if it was not
+	why   func() error // why the request was ended; nil if it has not been
 }
 
-// begin runs do, which writes the body of an answer to *to, and puts a limit on do and on each read.
+// begin runs do, which stores the body of a response in *to. It limits the time of do and of each
+// read.
 func begin(ctx context.Context, k *call, limit time.Duration, to *io.ReadCloser, do func(context.Context) error) error {
 	ours, end := context.WithCancelCause(ctx)
 	s := &streamed{
@@ -56,7 +58,7 @@ func (s *streamed) Read(p []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
-	return n, lost(s.call, fmt.Errorf("the answer broke off: %w", cmp.Or(s.why(), err)))
+	return n, lost(s.call, fmt.Errorf("the response was cut off: %w", cmp.Or(s.why(), err)))
 }
 
 // Close implements [io.Closer].

@@ -1201,8 +1201,10 @@ type Recovery struct {
 	JanitorResumedAt *Time `json:"janitorResumedAt"`
 }
 
-// RecoveryResume: Name at least one.
+// RecoveryResume: Name the restore, and at least one of the others.
 type RecoveryResume struct {
-	Webhooks bool `json:"webhooks,omitempty"`
-	Janitor  bool `json:"janitor,omitempty"`
+	// Id of the last restore, as `GET /admin/v1/recovery` shows it.
+	RestoreID string `json:"restoreId"`
+	Webhooks  bool   `json:"webhooks,omitempty"`
+	Janitor   bool   `json:"janitor,omitempty"`
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Field is a field of an update: the zero value leaves the record's field as it is, [Set] replaces
-// it, [Clear] empties it.
+// Field is a field of an update: the zero value does not change the field, [Set] replaces its
+// value, and [Clear] removes it.
 type Field[T any] struct {
 	set, null bool
 	value     T
@@ -15,7 +15,7 @@ type Field[T any] struct {
 // Set returns a field with a new value.
 func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
 
-// Clear returns a field that becomes empty.
+// Clear returns a field that is emptied.
 func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
 
 // IsZero lets encoding/json omit a field that is not set.
@@ -29,19 +29,19 @@ func (f Field[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.value)
 }
 
-// Time is a point in time, in requests and in answers. The zero value is no time. Times can be
+// Time is a point in time in requests and responses. The zero value means no time. Times can be
 // compared with ==.
 type Time struct {
 	set  bool
 	ms   int64  // milliseconds since 1970
-	text string // what was given or received instead of a number
+	text string // text that was given or received instead of a number
 }
 
 // At returns t as a Time, to the millisecond.
 func At(t time.Time) Time { return Time{set: true, ms: t.UnixMilli()} }
 
-// Text returns a Time for a request from text that the service reads: ISO 8601 with a zone and, in
-// links, any form that JavaScript's Date understands.
+// Text returns a Time for a request from a text that the service parses: ISO 8601 with a time zone
+// and, in links, any form that JavaScript's Date understands.
 func Text(s string) Time {
 	at := Time{set: true, text: s}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
@@ -50,13 +50,14 @@ func Text(s string) Time {
 	return at
 }
 
-// Time returns t in UTC. It is 1970 for no time, and for a [Text] that is not ISO 8601.
+// Time returns t in UTC. Without a time, or for a [Text] that is not ISO 8601, it returns
+// 1970-01-01.
 func (t Time) Time() time.Time { return time.UnixMilli(t.ms).UTC() }
 
-// IsZero reports whether t is no time.
+// IsZero reports whether t has no time.
 func (t Time) IsZero() bool { return !t.set }
 
-// String returns t as ISO 8601, or the text that it was made of.
+// String returns t as ISO 8601, or the text that it was created from.
 func (t Time) String() string {
 	switch {
 	case !t.set:
@@ -78,7 +79,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return json.Marshal(t.ms)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	*t = Time{}
 	if len(b) > 0 && b[0] == '"' {

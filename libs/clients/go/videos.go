@@ -15,15 +15,14 @@ import (
 	"time"
 )
 
-// Error makes VideoError an error: [Client.WaitVideo] returns it for a failed
-// video.
+// Error implements error. [Client.WaitVideo] returns a VideoError for a failed video.
 func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 
 // WaitVideo waits until the video is ready, and returns it. For a failed video the error is a
-// *[VideoError]. seen, if set, is called with each response. A deadline of ctx bounds the wait; the
-// video as it was last seen comes with the error. If the key may read events, the client waits for
-// the video's events in a long poll. Otherwise it reads the video every second at first, and then
-// less often.
+// *[VideoError]. seen, if set, is called with each response. A deadline of ctx bounds the wait.
+// With an error, WaitVideo returns the last response. If the key may read events, the client waits
+// for the video's events in a long poll. Otherwise it reads the video every second at first, and
+// then less often.
 func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v *Video, err error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
@@ -45,7 +44,8 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 			return v, v.Error
 		}
 		if held {
-			// The wait is short so that seen also gets the progress, which is not an event.
+			// The wait is short so that seen is also called with the progress, for which there are
+			// no events.
 			page, err := c.ListEvents(ctx, ListEventsQuery{Object: id, After: &after, Wait: new(5)})
 			if held = err == nil; held {
 				if page.NextCursor != nil {
@@ -75,9 +75,9 @@ func (c *Client) newestEvent(ctx context.Context, object string) (after string, 
 }
 
 // UploadVideo creates a video, uploads its file and returns the new record. progress, if set, is
-// called with the number of bytes that have arrived and the size of the file. opts are for the
-// create. If the upload fails, the record comes with the error: read the video and continue with
-// [Client.SendVideo], in this run of the program or another one.
+// called with the number of bytes that have arrived and the size of the file. opts apply to the
+// creation. If the upload fails, UploadVideo returns the record with the error. Read the video and
+// resume with [Client.SendVideo], even in another process.
 func (c *Client) UploadVideo(
 	ctx context.Context, path string, in VideoCreate, progress func(sent, size int64), opts ...Option,
 ) (*VideoCreated, error) {
@@ -85,7 +85,7 @@ func (c *Client) UploadVideo(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // the file was only read
 	made, err := c.CreateVideo(ctx, in, opts...)
 	if err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (c *Client) UploadVideo(
 	return made, c.SendVideo(ctx, v, file, progress)
 }
 
-// SendVideo uploads the file of a video that waits for it. Bytes that have arrived earlier are not
-// sent again if the video has a session. An address that is no longer valid is replaced.
+// SendVideo uploads the file of a video that has no file yet. If the video has a session, bytes
+// that have already arrived are not sent again. An invalid upload address is replaced.
 func (c *Client) SendVideo(ctx context.Context, v *Video, file *os.File, progress func(sent, size int64)) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -137,8 +137,8 @@ type Upload struct {
 	Size int64
 	// ContentType may be empty.
 	ContentType string
-	// URL takes the whole file in one PUT. Session, if set, takes it in parts and
-	// remembers how much has arrived, even after this program ends.
+	// URL takes the whole file in one PUT. Session, if set, takes it in parts and records how much
+	// has arrived, even after this program has ended.
 	URL, Session string
 	// Part is the size of a part; 0 means 8 MiB. Storage requires multiples of 256 KiB.
 	Part int64
@@ -146,13 +146,13 @@ type Upload struct {
 	Progress func(sent int64)
 }
 
-// UploadError says that a file did not arrive: its address has ended ([ErrUploadGone]), or no attempt
-// worked. [Client.SendVideo] continues.
+// UploadError is returned if a file did not arrive, because its upload address is no longer valid
+// ([ErrUploadGone]) or because every attempt failed. [Client.SendVideo] resumes the upload.
 type UploadError struct{ Err error }
 
 func (e *UploadError) Error() string { return "upload: " + e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *UploadError) Unwrap() error { return e.Err }
 
 // ErrUploadGone means that the upload address no longer works. Read the video again to
@@ -185,11 +185,12 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 	}
 }
 
-// uploadSession follows the protocol of Google Cloud Storage's resumable
-// sessions: A 308 with Range says which bytes have arrived, and a 2xx says that all have.
+// uploadSession implements the protocol of resumable sessions in Google Cloud Storage. A 308 has
+// the header Range, which names the bytes that have arrived. A 2xx means that all bytes have
+// arrived.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
-	// Tries are counted from the last progress, because a long upload over a bad connection
-	// may break many times.
+	// Attempts are counted since the last progress, because a long upload over an unreliable
+	// connection may fail many times.
 	at, best, known := int64(0), int64(0), false
 	for attempt := 1; ; {
 		var res *putAnswer
@@ -216,18 +217,18 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 			next := arrived(res.rng)
 			switch {
 			case next > best:
-				best, attempt = next, 1 // there was progress, so count tries anew
+				best, attempt = next, 1 // there was progress, so restart the count of attempts
 			case known:
 				attempt++
 			}
 			if attempt > c.cfg.Attempts {
-				return &UploadError{errors.New("storage takes no more bytes")}
+				return &UploadError{errors.New("storage accepts no more bytes")}
 			}
 			at, known = next, true
 			u.Progress(at)
 			continue
 		}
-		known = false // ask what has arrived before sending more
+		known = false // ask how much has arrived before sending more
 		if err := c.again(ctx, res, err, attempt); err != nil {
 			return &UploadError{err}
 		}
@@ -235,7 +236,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 	}
 }
 
-// arrived reads "bytes=0-1234" as 1235.
+// arrived parses a Range. For "bytes=0-1234" it returns 1235.
 func arrived(rng string) int64 {
 	_, last, ok := strings.Cut(rng, "-")
 	n, err := strconv.ParseInt(last, 10, 64)
@@ -252,8 +253,8 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// endedStatuses are storage's answers about an address that no longer works. Google answers 499 for a
-// session that was cancelled.
+// endedStatuses lists the statuses with which storage rejects an address that is no longer valid.
+// Google uses 499 for a cancelled session.
 var endedStatuses = []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, 499}
 
 // again waits before another attempt, or returns an error if another attempt would not help.
@@ -274,7 +275,7 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
 			RetryAfter: res.after,
 		}
-		if res.status == http.StatusRequestTimeout { // what it waited for was lost on the way
+		if res.status == http.StatusRequestTimeout { // a part of the request was lost in transit
 			err = lost(&call{method: http.MethodPut, path: "the upload address"}, errors.New("storage answered 408"))
 		}
 	} else {

@@ -12,16 +12,18 @@ import (
 	"time"
 )
 
-// WebhookTolerance is how far a message's time may differ from ours, in the past or in the future.
+// WebhookTolerance is the maximum difference between a message's time and the local clock, in the
+// past or in the future.
 const WebhookTolerance = 5 * time.Minute
 
 // ErrWebhook matches every error of [VerifyWebhook].
 var ErrWebhook = errors.New("webhook not verified")
 
-// WebhookError says why a message is refused.
+// WebhookError is the error of a message that is rejected.
 type WebhookError struct {
-	// Reason is secret (ours is not base64), header (one is missing or wrong), timestamp (too far
-	// from our time) or signature (none matches: another secret, or a changed body).
+	// Reason is "secret" (the secret is not base64), "header" (a header is missing or malformed),
+	// "timestamp" (too far from the local time) or "signature" (no signature matches, because of
+	// another secret or a changed body).
 	Reason  string
 	Message string
 }
@@ -31,10 +33,10 @@ func (e *WebhookError) Error() string { return ErrWebhook.Error() + ": " + e.Mes
 // Is matches [ErrWebhook].
 func (e *WebhookError) Is(target error) bool { return target == ErrWebhook }
 
-// VerifyWebhook checks that a message is recent and comes from the deployment that gave you secret
-// (whsec_…), or one of older, which still count after a roll. body is the unchanged body of the
-// request: read it before anything parses it. The names of headers may be in any case. A message
-// that is sent again has the same webhook-id header. The error is a *[WebhookError].
+// VerifyWebhook checks that a message is recent and was signed with secret (whsec_…). Pass secrets
+// that were rotated recently as older. body is the unchanged body of the request, before any
+// parsing. Header names may be in any case. A repeated message has the same webhook-id header. The
+// error is a *[WebhookError].
 func VerifyWebhook(secret string, header http.Header, body []byte, older ...string) error {
 	return verifyWebhook(append([]string{secret}, older...), header, body, time.Now())
 }
@@ -50,7 +52,7 @@ func verifyWebhook(secrets []string, header http.Header, body []byte, now time.T
 		return &WebhookError{"header", "webhook-signature is missing"}
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
-		return &WebhookError{"timestamp", fmt.Sprintf("its time is %s from ours; check the clock, or drop the message", age.Round(time.Second))}
+		return &WebhookError{"timestamp", fmt.Sprintf("its time differs from the local time by %s; check the clock, or drop the message", age.Round(time.Second))}
 	}
 	for _, secret := range secrets {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(secret), "whsec_"))
@@ -68,10 +70,10 @@ func verifyWebhook(secrets []string, header http.Header, body []byte, now time.T
 			}
 		}
 	}
-	return &WebhookError{"signature", "no signature matches: the secret is another one, or the body was changed before it was checked"}
+	return &WebhookError{"signature", "no signature matches: the message was signed with another secret, or the body was changed before the check"}
 }
 
-// headerOf finds a header whose name may be in any case, as some gateways pass them on.
+// headerOf returns a header regardless of the case of its name, because some gateways change it.
 func headerOf(h http.Header, name string) string {
 	if v := h.Get(name); v != "" {
 		return v

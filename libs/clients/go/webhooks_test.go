@@ -35,28 +35,28 @@ func TestVerifyWebhook(t *testing.T) {
 		now    time.Time
 		ok     bool
 	}{
-		"as sent":                  {exampleSecret, header(), exampleBody, at, true},
-		"a little late":            {exampleSecret, header(), exampleBody, at.Add(4 * time.Minute), true},
-		"among other signatures":   {exampleSecret, header("webhook-signature", "v1,AAAA v2,x "+exampleSignature), exampleBody, at, true},
-		"another body":             {exampleSecret, header(), exampleBody + " ", at, false},
-		"another id":               {exampleSecret, header("webhook-id", "msg_x"), exampleBody, at, false},
-		"another secret":           {"whsec_AAAA", header(), exampleBody, at, false},
-		"a replay":                 {exampleSecret, header(), exampleBody, at.Add(6 * time.Minute), false},
-		"from the future":          {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
-		"no signature":             {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
-		"a signature of v2":        {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
-		"names in another case":    {exampleSecret, shouted(header()), exampleBody, at, true},
-		"an empty secret":          {"whsec_", header(), exampleBody, at, false},
-		"a time that is no number": {exampleSecret, header("webhook-timestamp", "now"), exampleBody, at, false},
+		"unchanged message":            {exampleSecret, header(), exampleBody, at, true},
+		"slightly late":                {exampleSecret, header(), exampleBody, at.Add(4 * time.Minute), true},
+		"several signatures":           {exampleSecret, header("webhook-signature", "v1,AAAA v2,x "+exampleSignature), exampleBody, at, true},
+		"another body":                 {exampleSecret, header(), exampleBody + " ", at, false},
+		"another id":                   {exampleSecret, header("webhook-id", "msg_x"), exampleBody, at, false},
+		"another secret":               {"whsec_AAAA", header(), exampleBody, at, false},
+		"replay":                       {exampleSecret, header(), exampleBody, at.Add(6 * time.Minute), false},
+		"time in the future":           {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
+		"no signature":                 {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
+		"signature of version v2":      {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
+		"header names in another case": {exampleSecret, shouted(header()), exampleBody, at, true},
+		"empty secret":                 {"whsec_", header(), exampleBody, at, false},
+		"time that is not a number":    {exampleSecret, header("webhook-timestamp", "now"), exampleBody, at, false},
 	} {
 		err := verifyWebhook([]string{c.secret}, c.header, []byte(c.body), c.now)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrWebhook) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v", name, err)
 		}
 	}
 }
 
-// shouted returns headers as some gateways pass them on.
+// shouted returns headers with names in upper case, as sent by some gateways.
 func shouted(h http.Header) http.Header {
 	out := http.Header{}
 	for name, values := range h {
@@ -70,7 +70,7 @@ func TestAMessageIsVerifiedWithAnOlderSecretAndARefusalSaysWhy(t *testing.T) {
 	at := time.Unix(1614265330, 0)
 	h := http.Header{"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"}, "Webhook-Signature": {exampleSignature}}
 	if err := verifyWebhook([]string{"whsec_AAAA", exampleSecret}, h, []byte(exampleBody), at); err != nil {
-		t.Errorf("after a roll: %v", err)
+		t.Errorf("after a rotation: got error %v", err)
 	}
 	for want, err := range map[string]error{
 		"signature": verifyWebhook([]string{"whsec_AAAA"}, h, []byte(exampleBody), at),

@@ -12,14 +12,14 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
-// Reader is a Firestore client, or a service's wrapper of one.
+// Reader is a Firestore client, or a service's wrapper of it.
 type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All returns the events of all accounts in the order of their commits. It fails the test if a
-// document's id is not the id of an event. It sorts the events itself, because all indexes
-// are by account.
+// All returns the events of all accounts in the order of their commits. It fails the test if the id
+// of a document is not the id of an event. It sorts the events itself, because every index begins
+// with the account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()

@@ -24,13 +24,13 @@ import (
 // Collection holds the events of all accounts.
 const Collection = "events"
 
-// Document is events/{id}, an event that waits for its place in its account's feed. The
-// commit that gives it a place also moves it to the feed.
+// Document is events/{id}, an event without a position in its account's feed. The commit that
+// assigns the position also moves the event to the feed.
 type Document struct {
 	AccountID string    `firestore:"accountId"`
 	Type      string    `firestore:"type"`
 	Object    string    `firestore:"object"`
-	At        time.Time `firestore:"at,serverTimestamp"` // the database's clock, which is the same for all writers
+	At        time.Time `firestore:"at,serverTimestamp"` // the time of the database, which is the same clock for all writers
 	ActorType string    `firestore:"actorType"`
 	ActorID   string    `firestore:"actorId"`
 	ActorName string    `firestore:"actorName"`
@@ -40,8 +40,8 @@ type Document struct {
 	// Order orders the events of one commit, which all have the same time.
 	Order int64 `firestore:"order"`
 
-	// Waiting is the account's id. It is empty in a document that could not be read and
-	// was set aside.
+	// Waiting is the account's id. It is empty in a document that cannot be decoded and was set
+	// aside.
 	Waiting string `firestore:"waiting"`
 }
 
@@ -58,12 +58,11 @@ type Outbox struct {
 	now   func() time.Time
 
 	written atomic.Int64
-	changed chan string // accounts to name on Channel
+	changed chan string // accounts to publish on Channel
 }
 
-// New makes an outbox. If [Outbox.Run] is not running, the events service is not woken,
-// and its sweep finds the events some seconds later. If now is nil, the outbox uses the
-// system's clock.
+// New returns an outbox. Without [Outbox.Run], the events service is not woken, and its sweep finds
+// the events some seconds later. If now is nil, the outbox uses the system clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
@@ -96,7 +95,7 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}
 	var data strings.Builder
 	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false) // <, > and & stay as they are, as in the API
+	enc.SetEscapeHTML(false) // do not escape <, > and &, as in the API
 	if err := enc.Encode(e.Data); err != nil {
 		return nil, fmt.Errorf("write event %s of %s: %w", e.Type, e.Object, err)
 	}
@@ -108,12 +107,12 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}, nil
 }
 
-// maxChanged bounds the account names that wait while Redis is away. Further names are
+// maxChanged limits the pending account names while Redis is unreachable. Further names are
 // dropped, and the sweep of the events service finds the events of these accounts.
 const maxChanged = 10_000
 
-// Wake passes the account's name to [Outbox.Run]. It is only a hint: a process sends none if
-// it dies after its commit, or never learns that the commit succeeded.
+// Wake passes the account's name to [Outbox.Run]. It is only a hint: it is lost if the process dies
+// after its commit, or does not learn that the commit succeeded.
 func (o *Outbox) Wake(accountID string) {
 	select {
 	case o.changed <- accountID:
@@ -121,12 +120,12 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the minimum time between two wake-ups. The first change is announced at once. If
-// an account then makes hundreds of links a second, each wake-up names it once.
+// pace is the minimum time between two wake-ups. The first change is announced immediately. If an
+// account then creates hundreds of links a second, each wake-up names it once.
 const pace = 20 * time.Millisecond
 
-// Run wakes the events service after commits until ctx ends. Every service that writes
-// events runs it as a loop.
+// Run wakes the events service after commits until ctx ends. Every service that writes events must
+// run it as a loop.
 func (o *Outbox) Run(ctx context.Context) error {
 	for ended := false; !ended; {
 		names := map[string]bool{}
@@ -136,7 +135,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			ended = true // publish the names received so far, then stop
 		}
-		for range len(o.changed) { // only this loop receives from it
+		for range len(o.changed) { // cannot block: only this loop receives from it
 			names[<-o.changed] = true
 		}
 		o.publish(ctx, names)
@@ -148,8 +147,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// publish does not retry: while Redis is away, the events service finds new events by
-// its sweep.
+// publish does not retry: while Redis is unreachable, the sweep of the events service finds new
+// events.
 func (o *Outbox) publish(ctx context.Context, names map[string]bool) {
 	if len(names) == 0 {
 		return
@@ -163,6 +162,6 @@ func (o *Outbox) publish(ctx context.Context, names map[string]bool) {
 		return nil
 	})
 	if err != nil {
-		slog.DebugContext(ctx, "events service not woken", "accounts", len(names), "error", err)
+		slog.DebugContext(ctx, "cannot wake the events service; its sweep finds the events", "accounts", len(names), "error", err)
 	}
 }

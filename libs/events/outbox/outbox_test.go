@@ -30,7 +30,7 @@ func made(accountID string) events.Event {
 
 func TestPut(t *testing.T) {
 	t.Parallel()
-	t.Run("the event exists once its transaction has committed", func(t *testing.T) {
+	t.Run("event of a committed transaction", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -45,16 +45,16 @@ func TestPut(t *testing.T) {
 		d := got[0]
 		if d.Type != "link.created" || d.Object != "lnk_1" || d.ActorType != "key" || d.ActorID != "key_1" || d.RequestID != "req" ||
 			d.Waiting != "acc_1" {
-			t.Errorf("event %+v", d)
+			t.Errorf("event = %+v, want the type, account, object, actor and request id of the change", d)
 		}
 		if d.Data != `{"url":"http://a.example/?a=1&b=<2>"}` {
-			t.Errorf("data %s", d.Data)
+			t.Errorf("data = %s, want the JSON without escaped HTML", d.Data)
 		}
 		if age := time.Since(d.At); age > time.Minute || age < -time.Minute {
-			t.Errorf("at %v", d.At)
+			t.Errorf("event time = %v", d.At)
 		}
 	})
-	t.Run("a failed transaction writes no event", func(t *testing.T) {
+	t.Run("failed transaction", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -63,10 +63,10 @@ func TestPut(t *testing.T) {
 			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
 		})
 		if !errors.Is(err, refused) || len(eventstest.All(t, db)) != 0 {
-			t.Errorf("error %v, %d events", err, len(eventstest.All(t, db)))
+			t.Errorf("error %v with %d events, want the function's error and no event", err, len(eventstest.All(t, db)))
 		}
 	})
-	t.Run("an invalid event is refused", func(t *testing.T) {
+	t.Run("invalid event", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -82,17 +82,17 @@ func TestPut(t *testing.T) {
 			},
 		} {
 			if err := db.Tx(t.Context(), "try", put); err == nil {
-				t.Errorf("%s: the event was written", name)
+				t.Errorf("%s: the event was written, want an error", name)
 			}
 		}
 		if n := len(eventstest.All(t, db)); n != 0 {
-			t.Errorf("%d events", n)
+			t.Errorf("%d events, want 0", n)
 		}
 	})
 }
 
-// running runs an outbox until stop is called. change writes an event of an account.
-// named delivers the messages that wake the events service.
+// running runs an outbox until stop is called. change writes an event of an account. named receives
+// the messages that wake the events service.
 func running(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
 	t.Helper()
 	db := open(t)
@@ -130,10 +130,10 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 	select {
 	case m := <-named:
 		if m.Payload != "acc_7" {
-			t.Errorf("woken for %q", m.Payload)
+			t.Errorf("woken for %q, want acc_7", m.Payload)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the events service was not woken")
+		t.Error("no wake-up within 10 s, want one for acc_7")
 	}
 	stop()
 }
@@ -161,7 +161,7 @@ func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 			}
 			busy++
 		case <-time.After(10 * time.Second):
-			t.Fatal("the last change sent no wake-up")
+			t.Fatal("no wake-up within 10 s after the last change")
 		}
 	}
 }

@@ -771,3 +771,34 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 		t.Errorf("create again = %v", err)
 	}
 }
+
+// TestTheNewestBackupIsTheOneMadeLast makes a backup while the clock is years ahead, and others
+// after it was set right.
+func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	now := time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC)
+	at := func(years, days int) *backup.Manifest {
+		t.Helper()
+		o := c.options(dir)
+		o.Now = func() time.Time { return now.AddDate(years, 0, days) }
+		return take(t, o)
+	}
+	at(0, 0)
+	at(14, 0)
+	last := at(0, 1)
+	if m, err := backup.Read(dir, ""); err != nil || m.Name != last.Name || m.Order != 3 {
+		t.Errorf("the newest backup is %+v, %v; want %s", m, err, last.Name)
+	}
+	if err := os.Truncate(filepath.Join(dir, last.Name, "manifest.json"), 10); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) {
+		t.Errorf("its manifest is damaged, and the newest is %v, %v", m, err)
+	}
+	if next := at(0, 2); next.Order != 3 {
+		t.Errorf("the next backup has the order %d", next.Order)
+	} else if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
+		t.Errorf("the newest backup is %+v, %v; want %s", m, err, next.Name)
+	}
+}

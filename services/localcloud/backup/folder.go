@@ -36,6 +36,9 @@ type Manifest struct {
 	Format int `json:"format"`
 	// Name is the name of the backup's folder: the time at which it began.
 	Name string `json:"name"`
+	// Order is one more than that of every earlier backup in the folder. Names are times of a
+	// clock that may be wrong, so they do not say which backup is the newest.
+	Order int64 `json:"order,omitempty"`
 	// At is the time of the newest record in it.
 	At time.Time `json:"at"`
 	// Recipient is the age recipient that everything else is encrypted to. "" means none.
@@ -158,17 +161,18 @@ func (s *summed) Write(p []byte) (int, error) {
 }
 
 // objects returns the objects that were copied whole, by id. They need not belong to a
-// backup: one that was killed leaves some. Those that were cut off since are not whole.
-func (f *folder) objects() (map[string]File, error) {
+// backup: one that was killed leaves some. Those that were cut off since are not whole. newest
+// is the highest order of a backup.
+func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	sizes, err := f.sizes()
+	sizes, newest, err := f.sizes()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	found := map[string]File{}
+	found = map[string]File{}
 	for _, e := range entries {
 		id, rest, _ := strings.Cut(e.Name(), ".")
 		sha, tag := rest, ""
@@ -180,33 +184,35 @@ func (f *folder) objects() (map[string]File, error) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if size, ok := sizes[e.Name()]; ok && size != info.Size() {
 			continue
 		}
 		found[id] = File{Name: e.Name(), Bytes: info.Size(), SHA256: sha}
 	}
-	return found, nil
+	return found, newest, nil
 }
 
-// sizes returns the sizes of objects by their names, as the backups list them.
-func (f *folder) sizes() (map[string]int64, error) {
+// sizes returns the sizes of objects by their names, as the backups list them, and the highest
+// order of a backup.
+func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	names, err := Names(f.path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	sizes := map[string]int64{}
+	sizes = map[string]int64{}
 	for _, name := range names {
 		m, err := Read(f.path, name)
 		if err != nil {
 			continue // a damaged list must not stop a new backup
 		}
+		newest = max(newest, m.Order)
 		for _, o := range m.Objects {
 			sizes[o.Name] = o.Bytes
 		}
 	}
-	return sizes, nil
+	return sizes, newest, nil
 }
 
 // The names that this package gives. Files with other names are somebody else's.
@@ -278,7 +284,8 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Names returns the names of the complete backups in a folder, oldest first.
+// Names returns the names of the complete backups in a folder, in the order of the times that
+// they are.
 func Names(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -293,17 +300,42 @@ func Names(path string) (names []string, err error) {
 	return names, nil
 }
 
+// Newest returns the name of the backup in a folder that was made last. It fails if a manifest
+// cannot be read that may be the newest.
+func Newest(path string) (string, error) {
+	names, err := Names(path)
+	if err != nil {
+		return "", err
+	}
+	newest, order, now := "", int64(-1), time.Now().UTC().Format(nameForm)
+	var unknown error
+	for _, name := range names {
+		m, err := Read(path, name)
+		switch {
+		case err != nil:
+			unknown = err
+			continue
+		case m.Order >= order: // backups of earlier versions have no order but that of their names
+			newest, order = name, m.Order
+		}
+		if name <= now { // a clock that was ahead says nothing about those before
+			unknown = nil
+		}
+	}
+	if unknown == nil && newest == "" {
+		unknown = fmt.Errorf("%s holds no complete backup", path)
+	}
+	return newest, unknown
+}
+
 // Read reads the manifest of a backup and checks it. name "" means the newest backup.
 func Read(path, name string) (*Manifest, error) {
 	if name == "" {
-		names, err := Names(path)
+		newest, err := Newest(path)
 		if err != nil {
 			return nil, err
 		}
-		if len(names) == 0 {
-			return nil, fmt.Errorf("%s holds no complete backup", path)
-		}
-		name = names[len(names)-1]
+		name = newest
 	}
 	if _, err := time.Parse(nameForm, name); err != nil {
 		return nil, fmt.Errorf("%q is not the name of a backup; it is a time such as %s", name, nameForm)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -43,7 +44,8 @@ type Damage struct {
 	Err    error  // says which file of the backup is damaged
 }
 
-// errDamaged means that a file of a backup is not as it was written, or is missing.
+// errDamaged means that a file of a backup is missing, or that its bytes were read and are not
+// those that were written. A disk that does not give the bytes for the moment is no damage.
 var errDamaged = errors.New("damaged")
 
 // Restore writes a backup to a target. No server opens the target before everything is
@@ -133,26 +135,50 @@ type reader struct {
 func (in reader) open(path string, want File, read func(io.Reader) error) error {
 	f, err := os.Open(filepath.Join(path, want.Name))
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(path); err != nil { // the whole folder is away, perhaps its disk
+			return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
+		}
 		return fmt.Errorf("%s is %w: it is missing", want.Name, errDamaged)
 	}
 	if err != nil {
 		return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	sum := sha256.New()
-	raw := io.TeeReader(bufio.NewReaderSize(f, 256<<10), sum)
+	raw := &summedReader{r: bufio.NewReaderSize(f, 256<<10), sum: sha256.New()}
 	failed := in.plain(raw, read)
-	if _, err := io.Copy(io.Discard, raw); err != nil {
-		return fmt.Errorf("%s is %w: %w", want.Name, errDamaged, err)
+	_, _ = io.Copy(io.Discard, raw) // raw keeps the error
+	// What the disk says comes first, and then damage: they explain any other failure.
+	if raw.err != nil {
+		return fmt.Errorf("read the backup %s: %w. This says nothing about what is in the file: run the command again. "+
+			"If the disk never gives it, move the file away; then it counts as damaged", in.m.Name, raw.err)
 	}
-	// Damage explains any other failure, so tell of it first.
-	if hex.EncodeToString(sum.Sum(nil)) != want.SHA256 {
+	if hex.EncodeToString(raw.sum.Sum(nil)) != want.SHA256 {
 		return fmt.Errorf("%s is %w: its checksum is not the one in the manifest of %s", want.Name, errDamaged, in.m.Name)
 	}
 	if failed != nil {
 		return fmt.Errorf("read %s: %w", want.Name, failed)
 	}
 	return nil
+}
+
+// summedReader is a file with the checksum of what was read of it. After an error it reads no more,
+// because the next read could skip bytes.
+type summedReader struct {
+	r   io.Reader
+	sum hash.Hash
+	err error // of the disk
+}
+
+func (s *summedReader) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.r.Read(p)
+	_, _ = s.sum.Write(p[:n]) // never fails
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }
 
 // plain calls read with the bytes of raw before encryption.

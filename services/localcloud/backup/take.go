@@ -81,10 +81,11 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	copied, err := f.objects()
+	copied, newest, err := f.objects()
 	if err != nil {
 		return nil, err
 	}
+	m.Order = newest + 1
 	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)))
 	if err != nil {
 		return nil, err

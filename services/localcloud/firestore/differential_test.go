@@ -7,16 +7,11 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
@@ -41,84 +37,19 @@ const (
 	operationsPerRound = 250
 )
 
-// emulatorJar finds Google's emulator, which is optional.
-func emulatorJar() string {
-	if p := os.Getenv("FIRESTORE_EMULATOR_JAR"); p != "" {
-		return p
-	}
-	found, _ := filepath.Glob("/usr/lib/google-cloud-sdk/platform/cloud-firestore-emulator/*.jar")
-	if len(found) == 0 {
-		return ""
-	}
-	return found[0]
+// emulator is shared by all tests of a run. TestMain stops it.
+var emulator cloudtest.Emulator
+
+// emulatorAddress starts Google's emulator with the first test that asks, or skips the test.
+func emulatorAddress(t *testing.T) string {
+	t.Helper()
+	return emulator.Address(t, "TestConformance holds what both servers were found to do")
 }
 
 // startEmulator returns a connection to Google's emulator, or skips the test.
 func startEmulator(t *testing.T) pb.FirestoreClient {
 	t.Helper()
 	return dial(t, emulatorAddress(t))
-}
-
-// emulator is shared by all tests of a run; TestMain stops it.
-var emulator struct {
-	once sync.Once
-	addr string
-	err  error
-	log  strings.Builder
-	cmd  *exec.Cmd
-}
-
-// emulatorAddress starts Google's emulator with the first test that asks, or skips.
-func emulatorAddress(t *testing.T) string {
-	t.Helper()
-	jar := emulatorJar()
-	java, err := exec.LookPath("java")
-	if jar == "" || err != nil {
-		t.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR, and Debian has no package of it. TestConformance holds what both servers were found to do")
-	}
-	emulator.once.Do(func() { emulator.addr, emulator.err = runEmulator(java, jar) })
-	if emulator.err != nil {
-		t.Fatal(emulator.err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	// WaitForReady replaces a polling loop
-	_, err = dial(t, emulator.addr).ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatalf("the emulator does not come up: %v", err)
-	}
-	return emulator.addr
-}
-
-func runEmulator(java, jar string) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", err
-	}
-	emulator.cmd = exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
-		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
-	emulator.cmd.Stdout, emulator.cmd.Stderr = &emulator.log, &emulator.log
-	return addr, emulator.cmd.Start()
-}
-
-func stopEmulator(failed bool) {
-	if emulator.cmd == nil || emulator.cmd.Process == nil {
-		return
-	}
-	_ = emulator.cmd.Process.Kill()
-	_ = emulator.cmd.Wait()
-	if failed {
-		log := emulator.log.String()
-		fmt.Printf("emulator:\n%s\n", log[max(0, len(log)-2000):])
-	}
 }
 
 func dial(tb testing.TB, addr string) pb.FirestoreClient {
@@ -136,7 +67,7 @@ func dial(tb testing.TB, addr string) pb.FirestoreClient {
 type owner struct{}
 
 func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer owner"}, nil
+	return map[string]string{"authorization": "Bearer " + cloudtest.EmulatorToken}, nil
 }
 
 func (owner) RequireTransportSecurity() bool { return false }

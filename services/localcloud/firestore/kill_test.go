@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		serveUntilKilled(path)
 	}
 	code := m.Run()
-	stopEmulator(code != 0)
+	emulator.Stop(code != 0)
 	os.Exit(code)
 }
 

@@ -1,11 +1,11 @@
 // Command authority tests the certificates of custom domains on the test cluster. It acts as the
-// authority (pebble, Let's Encrypt's ACME server for tests of clients), as the name server of the
-// domains, as their owner and as their visitors.
+// certificate authority (pebble, Let's Encrypt's ACME server for tests), as the domains' name
+// server, as their owner and as their visitors.
 //
 //	authority --listen 10.213.0.1:14000 --cert FILE --key FILE --dns 10.213.0.1:53 \
 //	  --edge ADDRESS --pods ADDRESS,ADDRESS --base URL --ingress HOST:PORT --operator URL --kill COMMAND
 //
-// It prints a line for each check that succeeds, and stops at the first one that fails.
+// It prints a line for each successful check and stops at the first failure.
 package main
 
 import (
@@ -44,7 +44,7 @@ type world struct {
 	roots  *x509.CertPool
 	orders atomic.Int64
 	broken atomic.Bool
-	hold   atomic.Pointer[chan struct{}] // finalizing waits for it
+	hold   atomic.Pointer[chan struct{}] // finalizing an order waits for this channel
 
 	mu   sync.Mutex
 	zone map[string]string // TXT records by name
@@ -57,18 +57,18 @@ func main() {
 	log.SetFlags(0)
 	var w world
 	flag.StringVar(&w.listen, "listen", "", "address of the ACME server")
-	flag.StringVar(&w.cert, "cert", "", "its certificate")
-	flag.StringVar(&w.key, "key", "", "its key")
+	flag.StringVar(&w.cert, "cert", "", "certificate of the ACME server")
+	flag.StringVar(&w.key, "key", "", "key of the ACME server")
 	flag.StringVar(&w.dns, "dns", "", "address of the name server")
 	flag.StringVar(&w.edge, "edge", "", "address of the Service that visitors reach; all domains resolve to it")
-	flag.StringVar(&w.pods, "pods", "", "addresses of the pods behind it")
+	flag.StringVar(&w.pods, "pods", "", "addresses of the Service's pods")
 	flag.StringVar(&w.base, "base", "", "address of the API")
-	flag.StringVar(&w.ingress, "ingress", "", "where to connect to for the API")
+	flag.StringVar(&w.ingress, "ingress", "", "HOST:PORT to connect to for the API")
 	flag.StringVar(&w.operator, "operator", "", "address of the operator API")
 	flag.StringVar(&w.kill, "kill", "", "command that kills one of the pods")
 	flag.StringVar(&w.under, "under", "customers.example.com", "parent name of the domains; each domain can be claimed only once")
-	flag.IntVar(&w.domains, "domains", 50, "domains that get certificates")
-	flag.Uint64Var(&w.life, "life", 240, "life of certificates in seconds")
+	flag.IntVar(&w.domains, "domains", 50, "number of domains that get certificates")
+	flag.Uint64Var(&w.life, "life", 240, "lifetime of certificates in seconds")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
@@ -101,10 +101,10 @@ func (w *world) run(ctx context.Context) error {
 
 func ok(format string, args ...any) { fmt.Printf("ok   "+format+"\n", args...) }
 
-// serve starts the authority and the name server.
+// serve starts the certificate authority and the name server.
 func (w *world) serve() error {
-	// By default Pebble sleeps up to 15 seconds before it validates, and refuses every twentieth nonce so
-	// that clients retry.
+	// By default, Pebble sleeps up to 15 seconds before it validates, and it rejects every
+	// twentieth nonce to test the clients' retries.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (w *world) serve() error {
 	return nil
 }
 
-// answer resolves every name to the edge, and TXT queries to the proofs in the zone.
+// answer resolves every name to the edge. It answers TXT queries with the proofs in the zone.
 func (w *world) answer(rw dns.ResponseWriter, q *dns.Msg) {
 	r := new(dns.Msg)
 	r.SetReply(q)
@@ -211,7 +211,7 @@ func (w *world) account(ctx context.Context) error {
 	return nil
 }
 
-// domain claims a host. If verified is set, it verifies the host and creates a link on it.
+// domain claims a host. If verified is set, it also verifies the host and creates a link on it.
 func (w *world) domain(ctx context.Context, host string, verified bool) (id string, err error) {
 	var made struct {
 		ID, Status string
@@ -230,7 +230,7 @@ func (w *world) domain(ctx context.Context, host string, verified bool) (id stri
 		return "", err
 	}
 	if made.Status != "verified" {
-		return "", fmt.Errorf("%s is %s after it was verified", host, made.Status)
+		return "", fmt.Errorf("%s has the status %s after the verification, want verified", host, made.Status)
 	}
 	return made.ID, w.call(ctx, 201, "POST", w.base+"/api/v1/links", w.bearer, map[string]string{"url": "https://example.com/" + host, "slug": "x", "domainId": made.ID}, nil)
 }
@@ -244,7 +244,7 @@ func (w *world) shown(ctx context.Context, id string) (status, problem string, e
 	return d.Certificate.Status, d.Certificate.Error, err
 }
 
-// visit follows the host's link over TLS and returns the certificate's serial.
+// visit follows the host's link over TLS and returns the certificate's serial number.
 func (w *world) visit(ctx context.Context, addr, host string) (serial string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -263,7 +263,7 @@ func (w *world) visit(ctx context.Context, addr, host string) (serial string, er
 	}
 	got, err := io.ReadAll(c)
 	if err == nil && !strings.HasPrefix(string(got), "HTTP/1.1 302") {
-		err = fmt.Errorf("visiting %s: %.100s", host, got)
+		err = fmt.Errorf("visiting %s returned no 302: %.100s", host, got)
 	}
 	return serial, err
 }
@@ -272,7 +272,7 @@ func (w *world) secure() string { return w.edge + ":443" }
 
 func (w *world) name(i int) string { return fmt.Sprintf("go%d.%s", i, w.under) }
 
-// each runs f for 0 to n-1, eight at a time.
+// each calls f for 0 to n-1, eight at a time.
 func each(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	room := make(chan struct{}, 8)
@@ -302,31 +302,31 @@ func (w *world) firstVisits(ctx context.Context) error {
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("ten visits at once: %w", err)
+		return fmt.Errorf("ten concurrent visits: %w", err)
 	}
 	for _, s := range serials {
 		if s != serials[0] {
-			return fmt.Errorf("ten visits at once got several certificates: %v", serials)
+			return fmt.Errorf("ten concurrent visits got several certificates: %v", serials)
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
-		return fmt.Errorf("ten visits at once caused %d orders", n)
+		return fmt.Errorf("ten concurrent visits caused %d orders, want 1", n)
 	}
-	ok("ten first visits at once: one order, one certificate, after %.1f s", time.Since(began).Seconds())
+	ok("ten concurrent first visits caused one order and got one certificate, after %.1f s", time.Since(began).Seconds())
 	began = time.Now()
 	if err := each(w.domains-1, func(i int) error { _, err := w.visit(ctx, w.secure(), w.name(i+1)); return err }); err != nil {
 		return err
 	}
 	took := time.Since(began)
 	if n := w.orders.Load(); n != int64(w.domains) {
-		return fmt.Errorf("%d domains took %d orders", w.domains, n)
+		return fmt.Errorf("%d domains needed %d orders, want one for each", w.domains, n)
 	}
 	for i, id := range ids {
 		if status, problem, err := w.shown(ctx, id); err != nil || status != "issued" {
-			return fmt.Errorf("the record of %s shows %s %s: %w", w.name(i), status, problem, err)
+			return fmt.Errorf("the record of %s has the certificate status %s %s, want issued: %w", w.name(i), status, problem, err)
 		}
 	}
-	ok("%d verified domains got certificates at their first visit, with %d orders, in %.1f s; their records show it", w.domains, w.domains, took.Seconds())
+	ok("%d verified domains got certificates at their first visit, with %d orders, in %.1f s; their records have the status issued", w.domains, w.domains, took.Seconds())
 	return nil
 }
 
@@ -341,7 +341,7 @@ func (w *world) strangers(ctx context.Context) error {
 		}
 	}
 	if n := w.orders.Load(); n != before {
-		return fmt.Errorf("visits to unverified hosts caused %d orders", n-before)
+		return fmt.Errorf("visits to unverified hosts caused %d orders, want 0", n-before)
 	}
 	ok("unverified hosts get no certificate and cause no order")
 	return nil
@@ -355,7 +355,7 @@ func (w *world) shared(ctx context.Context) error {
 	pods := strings.Split(w.pods, ",")
 	for _, pod := range pods {
 		if s, err := w.visit(ctx, pod+":8443", w.name(1)); err != nil || s != first {
-			return fmt.Errorf("the pod %s shows the certificate %s, another %s: %w", pod, s, first, err)
+			return fmt.Errorf("the pod %s uses the certificate %s, another pod %s: %w", pod, s, first, err)
 		}
 	}
 	ok("%d pods share a certificate", len(pods))
@@ -369,10 +369,10 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	w.broken.Store(true)
 	if s, err := w.visit(ctx, w.secure(), "late."+w.under); err == nil {
-		return fmt.Errorf("a broken authority issued %s", s)
+		return fmt.Errorf("a failing authority issued the certificate %s", s)
 	}
 	if _, err := w.visit(ctx, w.secure(), w.name(2)); err != nil {
-		return fmt.Errorf("visiting another domain while the authority is broken: %w", err)
+		return fmt.Errorf("cannot visit another domain while the authority fails: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.edge+"/x", nil)
 	if err != nil {
@@ -385,12 +385,12 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusFound {
-		return fmt.Errorf("a visit over http while the authority is broken = %d", res.StatusCode)
+		return fmt.Errorf("a visit over HTTP while the authority fails returned %d, want 302", res.StatusCode)
 	}
-	if err := within(ctx, time.Minute, "the record says why", func() error {
+	if err := within(ctx, time.Minute, "the record contains the reason", func() error {
 		status, problem, err := w.shown(ctx, id)
 		if err == nil && (status != "failed" || problem == "") {
-			err = fmt.Errorf("%s %s", status, problem)
+			err = fmt.Errorf("the certificate status is %s %s, want failed with a reason", status, problem)
 		}
 		return err
 	}); err != nil {
@@ -398,13 +398,13 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	w.broken.Store(false)
 	began := time.Now()
-	if err := within(ctx, 3*time.Minute, "a certificate is issued once the authority is back", func() error {
+	if err := within(ctx, 3*time.Minute, "a certificate is issued after the authority has recovered", func() error {
 		_, err := w.visit(ctx, w.secure(), "late."+w.under)
 		return err
 	}); err != nil {
 		return err
 	}
-	ok("a failing authority did not affect other domains or redirects over http; the record named the reason; the certificate came %.0f s after the authority was back", time.Since(began).Seconds())
+	ok("a failing authority did not affect other domains or redirects over HTTP; the record contained the reason; the certificate was issued %.0f s after the authority recovered", time.Since(began).Seconds())
 	return nil
 }
 
@@ -422,12 +422,12 @@ func (w *world) killed(ctx context.Context) error {
 	w.hold.Store(&hold)
 	var visits sync.WaitGroup
 	for i := range n {
-		visits.Go(func() { _, _ = w.visit(ctx, w.secure(), host(i)) }) // it may succeed or fail
+		visits.Go(func() { _, _ = w.visit(ctx, w.secure(), host(i)) }) // the visit may succeed or fail
 	}
-	if err := within(ctx, time.Minute, "the orders are being made", func() error {
+	if err := within(ctx, time.Minute, "the orders are pending", func() error {
 		for _, id := range ids {
 			if status, _, err := w.shown(ctx, id); err != nil || status != "pending" {
-				return fmt.Errorf("%s: %w", status, err)
+				return fmt.Errorf("the certificate status is %s, want pending: %w", status, err)
 			}
 		}
 		return nil
@@ -435,7 +435,7 @@ func (w *world) killed(ctx context.Context) error {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "bash", "-c", w.kill).CombinedOutput(); err != nil {
-		return fmt.Errorf("kill: %w: %s", err, out)
+		return fmt.Errorf("cannot kill a pod: %w: %s", err, out)
 	}
 	w.hold.Store(nil)
 	close(hold)
@@ -446,11 +446,12 @@ func (w *world) killed(ctx context.Context) error {
 			return err
 		}
 	}
-	ok("a pod was killed during %d orders; every domain had its certificate %.0f s later", n, time.Since(began).Seconds())
+	ok("a pod was killed during %d orders; %.0f s later, every domain had its certificate", n, time.Since(began).Seconds())
 	return nil
 }
 
-// renewed visits the domains until each certificate was replaced, and fails if one expires first.
+// renewed visits the domains until each certificate has been replaced. It fails if a certificate
+// expires first.
 func (w *world) renewed(ctx context.Context) error {
 	n := min(10, w.domains)
 	seen := make([]map[string]bool, n)
@@ -461,13 +462,13 @@ func (w *world) renewed(ctx context.Context) error {
 	began := time.Now()
 	for full := 0; full < n; {
 		if time.Since(began) > 2*time.Duration(w.life)*time.Second {
-			return fmt.Errorf("only %d of %d certificates were renewed within two lifetimes", full, n)
+			return fmt.Errorf("only %d of %d certificates were renewed within two lifetimes, want all", full, n)
 		}
 		full = 0
 		for i := range n {
 			s, err := w.visit(ctx, w.secure(), w.name(i))
 			if err != nil {
-				return fmt.Errorf("%s after %d certificates: %w", w.name(i), len(seen[i]), err)
+				return fmt.Errorf("cannot visit %s after %d certificates: %w", w.name(i), len(seen[i]), err)
 			}
 			visits++
 			if seen[i][s] = true; len(seen[i]) > 1 {
@@ -480,11 +481,11 @@ func (w *world) renewed(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
-	ok("certificates of %d s were renewed before their end: %d visits of %d domains, none refused", w.life, visits, n)
+	ok("certificates with a lifetime of %d s were renewed before they expired: all %d visits to %d domains succeeded", w.life, visits, n)
 	return nil
 }
 
-// within calls f every half second until it succeeds.
+// within calls f every half second until f succeeds.
 func within(ctx context.Context, limit time.Duration, what string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -495,7 +496,7 @@ func within(ctx context.Context, limit time.Duration, what string, f func() erro
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: gave up after %s: %w", what, limit, err)
+			return fmt.Errorf("condition %q not met within %s: %w", what, limit, err)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}

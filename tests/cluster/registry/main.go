@@ -1,5 +1,5 @@
-// Command registry is the registry of the distribution project, reduced to what a release
-// on the test cluster needs: the protocol, and files on disk.
+// Command registry is the registry of the distribution project with only the parts that a release
+// on the test cluster needs: the protocol and storage in files.
 package main
 
 import (

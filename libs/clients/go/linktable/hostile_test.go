@@ -13,7 +13,7 @@ import (
 	"unicode/utf16"
 )
 
-// in16 writes a text in UTF-16 with its byte order mark.
+// in16 encodes a text in UTF-16 with a byte order mark.
 func in16(order binary.AppendByteOrder, text string) string {
 	var out []byte
 	for _, unit := range utf16.Encode([]rune("\ufeff" + text)) {
@@ -22,7 +22,7 @@ func in16(order binary.AppendByteOrder, text string) string {
 	return string(out)
 }
 
-// told is what a row says in one line.
+// told describes a row in one line.
 func told(r Row) string {
 	out := fmt.Sprint(r.Line, " ", r.Item.URL, " ", r.Item.Slug, " ", r.Item.Title)
 	if r.Bad != "" {
@@ -40,43 +40,43 @@ func TestOddTablesAreReadOrRefusedRowByRow(t *testing.T) {
 		rows          []string
 		note          string
 	}{
-		"UTF-8 with a mark":             {"\ufeff" + plain, CSV, read, ""},
-		"UTF-16, little end first":      {in16(binary.LittleEndian, plain), CSV, read, ""},
-		"UTF-16, big end first":         {in16(binary.BigEndian, plain), CSV, read, ""},
-		"UTF-16 with tabs, as of Excel": {in16(binary.LittleEndian, strings.ReplaceAll(plain, ",", "\t")), CSV, read, ""},
-		"UTF-16 cut in a unit":          {in16(binary.LittleEndian, "url,slug\nhttps://a.example/,a") + "x", CSV, []string{"2 https://a.example/ a\ufffd"}, ""},
-		"half a pair of UTF-16":         {"\xff\xfeu\x00r\x00l\x00\n\x00x\x00\x3d\xd8y\x00", CSV, []string{"2 x\ufffdy"}, ""},
-		"UTF-16 in JSON Lines":          {in16(binary.LittleEndian, `{"url":"https://a.example/","slug":"a"}`), JSONLines, []string{"1 https://a.example/ a"}, ""},
+		"UTF-8 with a byte order mark":          {"\ufeff" + plain, CSV, read, ""},
+		"UTF-16, little endian":                 {in16(binary.LittleEndian, plain), CSV, read, ""},
+		"UTF-16, big endian":                    {in16(binary.BigEndian, plain), CSV, read, ""},
+		"UTF-16 with tabs, as written by Excel": {in16(binary.LittleEndian, strings.ReplaceAll(plain, ",", "\t")), CSV, read, ""},
+		"UTF-16 that ends within a code unit":   {in16(binary.LittleEndian, "url,slug\nhttps://a.example/,a") + "x", CSV, []string{"2 https://a.example/ a\ufffd"}, ""},
+		"unpaired surrogate in UTF-16":          {"\xff\xfeu\x00r\x00l\x00\n\x00x\x00\x3d\xd8y\x00", CSV, []string{"2 x\ufffdy"}, ""},
+		"UTF-16 in JSON Lines":                  {in16(binary.LittleEndian, `{"url":"https://a.example/","slug":"a"}`), JSONLines, []string{"1 https://a.example/ a"}, ""},
 		"Latin-1": {"url,title\nhttps://a.example/,Gr\xfc\xdfe\nhttps://b.example/,b\n", CSV,
 			[]string{"2 https://a.example/ ! not valid UTF-8; save the file as UTF-8", "3 https://b.example/ b"}, ""},
 		"semicolons": {strings.ReplaceAll(plain, ",", ";"), CSV, read, ""},
 		"NUL bytes": {"url,slug,title\nhttps://a.example/\x00,a\x00,\x00\n\x00\nhttps://b.example/,b,\n", CSV,
 			[]string{"2 https://a.example/\x00 a\x00 \x00", "3 \x00", "4 https://b.example/ b"}, ""},
-		"new lines in cells": {"url,slug,title\nhttps://a.example/,a,\"one\ntwo, \"\"three\"\"\"\nhttps://b.example/,b,\n", CSV,
+		"line breaks in cells": {"url,slug,title\nhttps://a.example/,a,\"one\ntwo, \"\"three\"\"\"\nhttps://b.example/,b,\n", CSV,
 			[]string{"2 https://a.example/ a one two, \"three\"", "4 https://b.example/ b"}, ""},
 		"quotation marks in a row": {"url,slug,title\nhttps://a.example/,a,a 5\" screen\nhttps://b.example/,b,\"so \"called\" b\"\n", CSV,
 			[]string{"2 https://a.example/ a a 5\" screen", "3 https://b.example/ b so \"called\" b"}, ""},
-		"a quotation mark that is never closed": {"url,slug,title\nhttps://a.example/,a,\nhttps://b.example/,b,\"never\nhttps://c.example/,c,\n", CSV,
+		"unclosed quotation mark": {"url,slug,title\nhttps://a.example/,a,\nhttps://b.example/,b,\"never\nhttps://c.example/,c,\n", CSV,
 			[]string{"2 https://a.example/ a", "3 ! a quotation mark is missing, so lines 3 to 4 were read as one row"}, ""},
-		"one that is closed by a later row": {"url,slug,title\nhttps://a.example/,a,\"never\nhttps://b.example/,b,\nhttps://c.example/,c,\"C\"\nhttps://d.example/,d,\n", CSV,
+		"quotation mark closed in a later row": {"url,slug,title\nhttps://a.example/,a,\"never\nhttps://b.example/,b,\nhttps://c.example/,c,\"C\"\nhttps://d.example/,d,\n", CSV,
 			[]string{"2 ! a quotation mark is missing, so lines 2 to 4 were read as one row", "5 https://d.example/ d"}, ""},
-		"headings twice": {"url,slug,URL,Slug,other\nhttps://a.example/,a,https://b.example/,b,c\n", CSV,
+		"repeated headings": {"url,slug,URL,Slug,other\nhttps://a.example/,a,https://b.example/,b,c\n", CSV,
 			[]string{"2 https://a.example/ a"}, "the columns a second URL, a second Slug, other"},
 		"formulas": {"url,slug,title\nhttps://a.example/,a,'=1+1\nhttps://b.example/,b,=HYPERLINK(1)\n'=https://c.example/,c,\n", CSV,
 			[]string{"2 https://a.example/ a =1+1", "3 https://b.example/ b =HYPERLINK(1)", "4 =https://c.example/ c"}, ""},
-		"rows of all lengths": {"url,slug\n\n\nhttps://a.example/\n,,,,\nhttps://b.example/,b,c,d,e\n", CSV,
+		"rows of different lengths": {"url,slug\n\n\nhttps://a.example/\n,,,,\nhttps://b.example/,b,c,d,e\n", CSV,
 			[]string{"4 https://a.example/", "5", "6 https://b.example/ b"}, ""},
-		"slugs of several parts": {"url,shortUrl\nhttps://a.example/,https://s.example/x/y\nhttps://b.example/,s.example/b\nhttps://c.example/,https://s.example/c/\n", CSV,
-			[]string{"2 https://a.example/ x/y ! the slug x/y has a slash, which is not possible here", "3 https://b.example/ b", "4 https://c.example/ c"}, ""},
-		"a key of several parts": {"key,url\nx/y,https://a.example/\n", CSV, []string{"2 https://a.example/ x/y ! the slug x/y has a slash, which is not possible here"}, ""},
-		"no destination":         {"a,b\n1,2\n", CSV, nil, "no column holds the destination: name one of them url (found a, b)"},
-		"JSON as CSV":            {`{"url":"https://a.example/"}`, CSV, nil, `no column holds the destination: name one of them url (found {"url":"https://a.example/"})`},
-		"a picture":              {"\x89PNG\r\n\x1a\n\x00\xff\xfe", CSV, nil, "no column holds the destination: name one of them url (found \ufffdPNG)"},
-		"a list of JSON": {"[\n{\"url\":\"https://a.example/\"},\n]", JSONLines, []string{
-			"1 ! not a JSON object; JSON Lines have one object on each line", "2 ! not a JSON object; JSON Lines have one object on each line",
-			"3 ! not a JSON object; JSON Lines have one object on each line",
+		"slugs with a slash": {"url,shortUrl\nhttps://a.example/,https://s.example/x/y\nhttps://b.example/,s.example/b\nhttps://c.example/,https://s.example/c/\n", CSV,
+			[]string{"2 https://a.example/ x/y ! the slug x/y contains a slash, which Linkreel does not support", "3 https://b.example/ b", "4 https://c.example/ c"}, ""},
+		"key with a slash":              {"key,url\nx/y,https://a.example/\n", CSV, []string{"2 https://a.example/ x/y ! the slug x/y contains a slash, which Linkreel does not support"}, ""},
+		"no column for the destination": {"a,b\n1,2\n", CSV, nil, "no column holds the destination: rename that column to url (found a, b)"},
+		"JSON as CSV":                   {`{"url":"https://a.example/"}`, CSV, nil, `no column holds the destination: rename that column to url (found {"url":"https://a.example/"})`},
+		"image file":                    {"\x89PNG\r\n\x1a\n\x00\xff\xfe", CSV, nil, "no column holds the destination: rename that column to url (found \ufffdPNG)"},
+		"JSON list": {"[\n{\"url\":\"https://a.example/\"},\n]", JSONLines, []string{
+			"1 ! not a JSON object; a JSON Lines file has one object on each line", "2 ! not a JSON object; a JSON Lines file has one object on each line",
+			"3 ! not a JSON object; a JSON Lines file has one object on each line",
 		}, ""},
-		"odd JSON": {"null\n{}\n{\"url\":5}\n{\"url\":[\"x\"]}\n{\"url\":{\"a\":1}}\n{\"url\":\"\\u0000\\ud800\"}\n", JSONLines,
+		"unusual JSON": {"null\n{}\n{\"url\":5}\n{\"url\":[\"x\"]}\n{\"url\":{\"a\":1}}\n{\"url\":\"\\u0000\\ud800\"}\n", JSONLines,
 			[]string{"1", "2", "3 5", "4 x", "5", "6 \x00\ufffd"}, ""},
 		"nothing": {"", CSV, nil, ""},
 	} {
@@ -94,7 +94,8 @@ func TestOddTablesAreReadOrRefusedRowByRow(t *testing.T) {
 	}
 }
 
-// A table may be as large as it likes. What a row costs, and what is said about it, is bounded.
+// The size of a table is not limited, but the cost of a row and the length of messages about a
+// table are.
 func TestLargeTablesCostLittle(t *testing.T) {
 	t.Parallel()
 	last := "https://last.example/"
@@ -112,22 +113,22 @@ func TestLargeTablesCostLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ table, format, bad string }{
-		"a cell of 10 MiB":        {"url,title\nhttps://a.example/," + huge + "\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
-		"a quoted one":            {"url,title\nhttps://a.example/,\"" + huge + "\"\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
-		"one that escapes double": {"url,title\nhttps://a.example/," + strings.Repeat("\x01", 900<<10) + "\n" + last + ",\n", CSV, "the row is too large"},
-		"10,000 columns":          {strings.Join(wide, ",") + ",url\n" + strings.Repeat(",", 10_000) + last + "\n", CSV, ""},
-		"10,000 headings of none": {strings.Join(wide, ",") + "\n", CSV, ""},
-		"a line of 10 MiB":        {`{"url":"` + huge + "\"}\n" + `{"url":"` + last + `"}`, JSONLines, "the line is longer than 1 MiB"},
-		"10,000 fields":           {string(object) + "\n" + strings.ReplaceAll(string(object), "field", "other"), JSONLines, ""},
-		"a deep object":           {strings.Repeat(`{"a":`, 100_000) + "\n" + `{"url":"` + last + `"}`, JSONLines, "not a JSON object"},
+		"cell of 10 MiB":                         {"url,title\nhttps://a.example/," + huge + "\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
+		"quoted cell of 10 MiB":                  {"url,title\nhttps://a.example/,\"" + huge + "\"\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
+		"cell that doubles in size when escaped": {"url,title\nhttps://a.example/," + strings.Repeat("\x01", 900<<10) + "\n" + last + ",\n", CSV, "the row is too large"},
+		"10,000 columns":                         {strings.Join(wide, ",") + ",url\n" + strings.Repeat(",", 10_000) + last + "\n", CSV, ""},
+		"10,000 unknown headings":                {strings.Join(wide, ",") + "\n", CSV, ""},
+		"line of 10 MiB":                         {`{"url":"` + huge + "\"}\n" + `{"url":"` + last + `"}`, JSONLines, "the line is longer than 1 MiB"},
+		"10,000 fields":                          {string(object) + "\n" + strings.ReplaceAll(string(object), "field", "other"), JSONLines, ""},
+		"deeply nested object":                   {strings.Repeat(`{"a":`, 100_000) + "\n" + `{"url":"` + last + `"}`, JSONLines, "not a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows, notes := readAll(t, c.table, c.format)
 			if c.bad != "" && (len(rows) != 2 || !strings.HasPrefix(rows[0].Bad, c.bad)) {
-				t.Errorf("%d rows, the first is %.200q", len(rows), told(rows[0]))
+				t.Errorf("got %d rows, the first is %.200q; want two rows, the first with an error", len(rows), told(rows[0]))
 			}
 			if len(rows) > 0 && rows[len(rows)-1].Item.URL != last {
-				t.Errorf("the last row is %.200q", told(rows[len(rows)-1]))
+				t.Errorf("the last row is %.200q, want it with the last destination", told(rows[len(rows)-1]))
 			}
 			said := 0
 			for _, note := range notes {
@@ -137,13 +138,13 @@ func TestLargeTablesCostLittle(t *testing.T) {
 				said += len(told(r))
 			}
 			if said > 8<<10 || len(notes) > maxNotes {
-				t.Errorf("%d bytes are said about it, in %d notes", said, len(notes))
+				t.Errorf("errors and notes have %d bytes, with %d notes; want bounded messages", said, len(notes))
 			}
 		})
 	}
 }
 
-// Memory holds a row, and not the rows before it.
+// Read holds only one row in memory.
 func TestReadingKeepsNoRow(t *testing.T) {
 	const rows = 8_000
 	for _, format := range []string{CSV, JSONLines} {
@@ -176,7 +177,7 @@ func TestReadingKeepsNoRow(t *testing.T) {
 			}
 		}
 		if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); !errors.Is(err, io.EOF) || n != rows || kept > 2<<20 {
-			t.Errorf("%s: %d rows, %v, %d bytes kept", format, n, err, kept)
+			t.Errorf("%s: read %d rows with error %v and kept %d bytes, want all rows, io.EOF and at most 2 MiB", format, n, err, kept)
 		}
 	}
 }
@@ -208,11 +209,11 @@ func TestChunksFitIntoRequests(t *testing.T) {
 			size, seen = size+r.Size(), seen+1
 		}
 		if len(rows) > 100 || size > MaxRequest {
-			t.Errorf("a request of %d rows and %d bytes", len(rows), size)
+			t.Errorf("chunk of %d rows and %d bytes, want at most 100 rows and MaxRequest bytes", len(rows), size)
 		}
 	}
 	if seen != 250 {
-		t.Errorf("%d rows of 250", seen)
+		t.Errorf("the chunks have %d rows, want 250", seen)
 	}
 }
 
@@ -230,18 +231,18 @@ func TestFieldsThatOtherServicesNest(t *testing.T) {
 			JSONLines, `{"shortCode":"a","longUrl":"https://a.example/","visitsCount":7,"visitsSummary":{"total":9}}`,
 			`{"url":"https://a.example/","slug":"a","importedClicks":7}`, "",
 		},
-		"an unknown meta": {
+		"unknown meta": {
 			JSONLines, `{"url":"https://a.example/","meta":{"maxVisits":5,"colour":"red"}}`, `{"url":"https://a.example/","maxClicks":5}`, "the field meta",
 		},
-		"YOURLS by its plugin": {
+		"YOURLS export plugin": {
 			CSV, "source,target,hits\r\n/abc/,https://a.example/,12\r\n", `{"url":"https://a.example/","slug":"abc","importedClicks":12}`, "",
 		},
-		"another source": {CSV, "url,source\nhttps://a.example/,newsletter\n", `{"url":"https://a.example/"}`, "the columns source"},
-		"Shlink's web client": {
+		"source column of another service": {CSV, "url,source\nhttps://a.example/,newsletter\n", `{"url":"https://a.example/"}`, "the columns source"},
+		"Shlink web client": {
 			CSV, "createdAt,domain,shortCode,shortUrl,longUrl,title,tags,visits\n2024-05-01T10:00:00+00:00,s.test,a,https://s.test/a,https://a.example/,T,x|y,3\n",
 			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714557600000,"importedClicks":3}`, "",
 		},
-		"Dub's labels": {
+		"Dub with column labels": {
 			CSV, "Short link,Destination URL,Title,Tags,Archived,Clicks,Created at\nhttps://dub.sh/a,https://a.example/,T,\"x, y\",false,5,2024-05-01T10:00:00.000Z\n",
 			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714557600000,"importedClicks":5}`, "",
 		},
@@ -252,10 +253,10 @@ func TestFieldsThatOtherServicesNest(t *testing.T) {
 				`{"name":"iOS","when":{"system":["ios"]},"url":"https://i.example/"},{"name":"Country DE","when":{"country":["DE"]},"url":"https://de.example/"}]}`,
 			"the columns description, lastClicked",
 		},
-		"our own table, with a title of null": {
+		"Linkreel table with the title null": {
 			CSV, "url,slug,title,domainId\nhttps://a.example/,a,null,\n", `{"url":"https://a.example/","slug":"a","title":"null"}`, "",
 		},
-		"Bitly's dashboard": {
+		"Bitly dashboard": {
 			CSV, "Bitlink,Long URL,Title,Tags,Created,Total Clicks\nhttps://bit.ly/a,https://a.example/,T,x|y,2024-05-01,5\n",
 			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714521600000,"importedClicks":5}`, "",
 		},
@@ -264,7 +265,7 @@ func TestFieldsThatOtherServicesNest(t *testing.T) {
 			t.Parallel()
 			rows, notes := readAll(t, c.table, c.format)
 			if len(rows) != 1 || rows[0].Bad != "" || strings.Join(notes, "|") != c.note {
-				t.Fatalf("%v, notes %q, want %q", rows, notes, c.note)
+				t.Fatalf("error %v, notes %q, want %q", rows, notes, c.note)
 			}
 			raw, err := json.Marshal(rows[0].Item)
 			if err != nil {

@@ -1,5 +1,5 @@
-// Package linktable reads tables of links: CSV and JSON Lines, as this product and Bitly, Dub,
-// Short.io, YOURLS and Shlink export them.
+// Package linktable reads tables of links: CSV and JSON Lines, in the export formats of Linkreel,
+// Bitly, Dub, Short.io, YOURLS and Shlink.
 package linktable
 
 import (
@@ -30,41 +30,41 @@ const (
 	JSONLines = "jsonl"
 )
 
-// DefaultHost is the domain of a row that was on the default short host.
+// DefaultHost is the domain of a row with a link on the default short host.
 const DefaultHost = "default"
 
 // Row is one line of a table.
 type Row struct {
-	Line     int // its number in the file, from 1
+	Line     int // line number in the file, from 1
 	Item     client.LinkCreate
 	Host     string // the host of the link's previous short address, in lower case
 	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
-	Bad      string // why it cannot be sent; "" if it can
-	// Cells are the cells of the row that have a text, by the names of [Columns]. [Write] writes
-	// them, for example after somebody has corrected them.
+	Bad      string // why the row cannot be sent; "" if it can be sent
+	// Cells holds the non-empty cells of the row by the names of [Columns]. [Write] writes them,
+	// for example to a table of rows to correct.
 	Cells map[string]string
 }
 
-// Bounds of a row.
+// Limits of a row.
 const (
-	maxRow = 1 << 20 // bytes of its text
-	// maxItem is the maximum size of a link in a request. A row with the longest values that
-	// the service accepts is smaller.
+	maxRow = 1 << 20 // bytes of text
+	// maxItem is the maximum size of a link in a request. A row with the longest accepted values is
+	// smaller.
 	maxItem = 512 << 10
 )
 
-// MaxRequest is the maximum total of [Row.Size] of the rows of one request. It leaves room in
-// the 1 MiB that the service accepts.
+// MaxRequest is the maximum total of [Row.Size] of the rows of one request. With the rest of the
+// body, it is less than the 1 MiB that the service accepts.
 const MaxRequest = 1<<20 - 1<<12
 
-// Size returns how many bytes the row takes in a request.
+// Size returns the size of the row in a request, in bytes.
 func (r Row) Size() int {
 	b, _ := json.Marshal(r.Item) //nolint:gosec // only its length is used; strings and numbers always encode
 	return len(b) + 1
 }
 
-// Chunks returns a function that returns the rows of a table in chunks that fit into one request
-// each, of at most most rows. After the last one it returns no rows.
+// Chunks returns a function that returns the next rows of a table, at most as many as fit into one
+// request and at most most rows. After the last chunk it returns no rows.
 func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	var left []Row // the row that did not fit into the last chunk
 	return func() (rows []Row, err error) {
@@ -91,7 +91,7 @@ func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	}
 }
 
-// Format returns the format of a file by its name.
+// Format returns the format of a file with this name.
 func Format(file string) string {
 	switch strings.ToLower(path.Ext(file)) {
 	case ".jsonl", ".ndjson", ".json":
@@ -100,10 +100,9 @@ func Format(file string) string {
 	return CSV
 }
 
-// Read returns a function that returns the rows of a table one by one, then io.EOF. A CSV
-// table without headings has the columns destination, slug and title. Read calls note with
-// the columns that are not kept. A row that cannot be read has the reason in Bad, and the rows
-// after it are read.
+// Read returns a function that returns the rows of a table one by one, then io.EOF. A CSV table
+// without headings has the columns destination, slug and title. Read calls note with the columns
+// that it ignores. A row that cannot be read has the reason in Bad, and reading continues after it.
 func Read(r io.Reader, format string, note func(what string)) (next func() (Row, error), err error) {
 	if format == JSONLines {
 		return jsonRows(r, note), nil
@@ -111,9 +110,8 @@ func Read(r io.Reader, format string, note func(what string)) (next func() (Row,
 	return csvRows(r, note)
 }
 
-// Names that columns have in our own exports and in those of Bitly, Dub, Short.io,
-// YOURLS and Shlink, in lower case and without blanks, dashes and underscores.
-// Earlier names win.
+// The column names in exports of Linkreel, Bitly, Dub, Short.io, YOURLS and Shlink, in lower case
+// and without spaces, hyphens and underscores. Earlier names take precedence.
 var columns = map[string][]string{
 	"url":      {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
 	"slug":     {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
@@ -150,12 +148,13 @@ var columns = map[string][]string{
 var Columns = []string{
 	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
 	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
-	// Tables with these two columns are ours, so tags can contain bars and semicolons. The last
-	// column holds no free text, so a reader that trims the table takes nothing away.
+	// These two columns identify exports of Linkreel, in which tags may contain bars and
+	// semicolons. The last column contains no free text, so trimming the end of the table does no
+	// harm.
 	"externalId", "archived",
 }
 
-// named has the name that each field of [columns] has among [Columns].
+// named maps each field of [columns] to its name in [Columns].
 var named = func() map[string]string {
 	out := map[string]string{}
 	for field, i := range pick(Columns) {
@@ -164,8 +163,8 @@ var named = func() map[string]string {
 	return out
 }()
 
-// Write writes rows, given by their [Row.Cells], as a CSV table that [Read] reads as they
-// were. Spreadsheets show every cell as text. All rows must be of one table.
+// Write writes rows, given by their [Row.Cells], as a CSV table from which [Read] returns the same
+// rows. Spreadsheets show every cell as text. All rows must come from one table.
 func Write(w io.Writer, rows []map[string]string) error {
 	var head []string
 	for i, name := range Columns {
@@ -191,7 +190,7 @@ func Write(w io.Writer, rows []map[string]string) error {
 	return out.Error()
 }
 
-// known are the plain names of all columns that are kept or understood.
+// known contains the normalised names of all columns that are imported or understood.
 var known = func() map[string]bool {
 	all := map[string]bool{}
 	for _, names := range columns {
@@ -205,8 +204,8 @@ var known = func() map[string]bool {
 	return all
 }()
 
-// understood are columns that are ignored without a warning: ids of the deployment that
-// wrote the file, and values that follow from other columns.
+// understood lists the columns that are ignored without a warning: ids of the deployment that wrote
+// the file, and values that are derived from other columns.
 var understood = []string{"id", "_id", "status", "updatedat", "hasrules"}
 
 // pick returns the position of each field in a heading. Bitly calls the short address
@@ -231,7 +230,8 @@ func pick(head []string) map[string]int {
 			}
 		}
 	}
-	// The plugin for exports of YOURLS calls them so. Elsewhere, source is where a link was posted.
+	// The export plugin of YOURLS uses these names. In other exports, source is the place where a
+	// link was posted.
 	if _, ok := at["slug"]; !ok && find("target") >= 0 && at["url"] == find("target") && find("source") >= 0 {
 		at["slug"] = find("source")
 	}
@@ -249,8 +249,8 @@ func pick(head []string) map[string]int {
 // byCountry maps countries to the columns of their addresses.
 type byCountry map[string]int
 
-// countryColumns finds the columns into which an export has spread Dub's geo, such as geo.DE. It
-// adds them to at.
+// countryColumns finds columns such as geo.DE, in which some exports store the countries of Dub's
+// geo. It adds them to at.
 func countryColumns(head []string, at map[string]int) byCountry {
 	out := byCountry{}
 	if _, ok := at["geo"]; ok {
@@ -264,7 +264,7 @@ func countryColumns(head []string, at map[string]int) byCountry {
 	return out
 }
 
-// in returns the addresses of a row as Dub's geo.
+// in returns the addresses of a row in the format of Dub's geo.
 func (c byCountry) in(record []string) string {
 	places := map[string]string{}
 	for country, i := range c {
@@ -276,8 +276,8 @@ func (c byCountry) in(record []string) string {
 	return string(text)
 }
 
-// leftOut lists the headings that are not used: those of unknown columns, and those that repeat
-// an earlier one.
+// leftOut returns the headings of the columns that are ignored: unknown headings and repeated
+// headings.
 func leftOut(head []string, at map[string]int) (names []string) {
 	taken := slices.Collect(maps.Values(at))
 	seen := map[string]bool{}
@@ -295,7 +295,8 @@ func leftOut(head []string, at map[string]int) (names []string) {
 	return names
 }
 
-// few joins names for a message, which may come from a table with thousands of columns.
+// few joins names for a message. It shortens the list, because a table may have thousands of
+// columns.
 func few(names []string) string {
 	const most = 20
 	out := make([]string, 0, most)
@@ -337,7 +338,7 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 	var pending []string
 	if _, ok := at["url"]; !ok {
 		if !strings.Contains(head[0], "://") || strings.Contains(head[0], "\n") || strings.HasPrefix(head[0], "{") {
-			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", few(head))
+			return nil, fmt.Errorf("no column holds the destination: rename that column to url (found %s)", few(head))
 		}
 		at, pending = map[string]int{"url": 0, "slug": 1, "title": 2}, head // no headings
 	} else if names := leftOut(head, at); len(names) > 0 {
@@ -366,7 +367,7 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 			}
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := PlainCell(record[i])
-				if cell == "null" && !ours { // other services write what is not set so
+				if cell == "null" && !ours { // other services write null for an unset value
 					return ""
 				}
 				if name == "title" || name == "ogtitle" || name == "ogtext" || name == "password" {
@@ -380,7 +381,8 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 	}, nil
 }
 
-// maxNotes bounds the fields that a file of JSON Lines is told about. Each line may have others.
+// maxNotes limits the number of notes about a file of JSON Lines, because each line may have
+// different fields.
 const maxNotes = 50
 
 func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
@@ -401,9 +403,9 @@ func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
 			}
 			var fields map[string]any
 			if json.Unmarshal(text, &fields) != nil {
-				return Row{Line: line, Bad: "not a JSON object; JSON Lines have one object on each line"}, nil
+				return Row{Line: line, Bad: "not a JSON object; a JSON Lines file has one object on each line"}, nil
 			}
-			// A line of an account's export names its type; only links are imported.
+			// In the export of an account, each line has a type. Only links are imported.
 			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
 				if data, ok := fields["data"].(map[string]any); ok {
 					if kind != "link" {
@@ -426,8 +428,8 @@ func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
 	}
 }
 
-// readLine reads a line without its end and without white space around it. long reports a line
-// over maxRow, which is skipped. The error is io.EOF after the last line.
+// readLine returns a line without its line break and surrounding white space. long is true for a
+// line longer than maxRow, which is skipped. The error is io.EOF after the last line.
 func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
 	for more := true; more; {
 		var part []byte
@@ -444,18 +446,18 @@ func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
 	return bytes.TrimSpace(text), long, err
 }
 
-// lifted are the fields of Shlink's meta.
+// lifted contains the fields of Shlink's meta.
 var lifted = []string{"validSince", "validUntil", "maxVisits"}
 
-// flatten lifts fields out of the objects in which Shlink keeps them. The total of a link's
-// visits is its clicks.
+// flatten moves the fields of Shlink's nested objects to the top level. The total of a link's
+// visits becomes its clicks.
 func flatten(fields map[string]any) {
 	lift := func(from, name, to string) {
 		if o, ok := fields[from].(map[string]any); ok && fields[to] == nil && o[name] != nil {
 			fields[to] = o[name]
 		}
 	}
-	if fields["visitsCount"] == nil { // older versions of Shlink have the number itself
+	if fields["visitsCount"] == nil { // older versions of Shlink have a number here
 		lift("visitsSummary", "total", "visitsCount")
 	}
 	for _, name := range lifted {
@@ -476,7 +478,7 @@ func jsonRow(line int, fields map[string]any, names []string, at map[string]int)
 		switch v := fields[names[i]].(type) {
 		case []any, map[string]any:
 			if name == "rules" || name == "geo" {
-				text, _ := json.Marshal(v) // it was decoded from JSON
+				text, _ := json.Marshal(v) // encoding cannot fail: the value was decoded from JSON
 				return string(text)
 			}
 		}
@@ -491,7 +493,7 @@ func jsonRow(line int, fields map[string]any, names []string, at map[string]int)
 	return makeRow(line, get, tags).on(at)
 }
 
-// plain writes a JSON value as a table cell would show it.
+// plain converts a JSON value to the text of a table cell.
 func plain(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -506,8 +508,8 @@ func plain(v any) string {
 	return ""
 }
 
-// makeRow turns a row's cells into a link. In exports the slug may be a whole short
-// address; its host then becomes the link's domain.
+// makeRow turns a row's cells into a link. In exports, the slug may be a complete short address.
+// Its host then becomes the link's domain.
 func makeRow(line int, get func(string) string, tags []string) Row {
 	slug, host := get("slug"), get("domain")
 	if whole, err := url.Parse(cmp.Or(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
@@ -523,12 +525,12 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 		ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created")),
 	}}
 	r.Item.Archived, _ = strconv.ParseBool(get("archived")) // any other value means false
-	// Zero clicks are sent too when there is a time: clicks mark the link as imported, and
+	// If there is a time, send clicks even if they are zero: clicks mark the link as imported, and
 	// the deployment accepts a time only for imported links.
 	n, err := strconv.ParseInt(get("clicks"), 10, 64)
 	before, errBefore := strconv.ParseInt(get("imported"), 10, 64)
 	if err == nil && n > 0 || errBefore == nil || !r.Item.CreatedAt.IsZero() {
-		n = max(n, 0) + max(before, 0) // add those from an earlier import
+		n = max(n, 0) + max(before, 0) // add the clicks from an earlier import
 		r.Item.ImportedClicks = &n
 	}
 	r.Cells = map[string]string{}
@@ -547,7 +549,7 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 		}
 	}
 	if r.Bad = addRouting(&r.Item, get); nested {
-		r.Bad = "the slug " + slug + " has a slash, which is not possible here"
+		r.Bad = "the slug " + slug + " contains a slash, which Linkreel does not support"
 	}
 	switch {
 	case !validText(&r.Item, get("rules")):
@@ -557,13 +559,13 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	default:
 		return r
 	}
-	r.Item = client.LinkCreate{URL: few([]string{r.Item.URL})} // to name the row
+	r.Item = client.LinkCreate{URL: few([]string{r.Item.URL})} // identifies the row
 	return r
 }
 
-// slugIn returns the slug in a cell, which may hold a whole short address, or a path as YOURLS
-// writes it (/slug/). nested reports a slug of several parts, which no link here can have. The
-// last part alone would be another address.
+// slugIn returns the slug in a cell, which may contain a complete short address or a path as in
+// YOURLS (/slug/). nested is true for a slug with a slash, which Linkreel does not support. Using
+// only the last part would change the address.
 func slugIn(cell, short string) (slug string, nested bool) {
 	_, rest, whole := strings.Cut(cell, "://")
 	if !whole {
@@ -580,8 +582,7 @@ func slugIn(cell, short string) (slug string, nested bool) {
 	return rest, true
 }
 
-// validText reports whether all texts of a row are UTF-8. JSON would replace the bytes that are
-// not.
+// validText reports whether all texts of a row are UTF-8. JSON would replace invalid bytes.
 func validText(item *client.LinkCreate, rules string) bool {
 	for _, text := range append(
 		[]string{item.URL, item.Slug, item.Title, item.ExternalID, item.OGTitle, item.OGDescription, item.OGImage, item.ExpiredURL, item.Password, rules},
@@ -594,8 +595,8 @@ func validText(item *client.LinkCreate, rules string) bool {
 	return true
 }
 
-// on returns the row with its domain. Only our exports have a column for it, which is empty
-// on the default host. at has the columns of the table.
+// on returns the row with its domain. Only exports of Linkreel have a column for it, which is empty
+// for the default host. at contains the columns of the table.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
 		r.DomainID, r.Cells["domainId"] = DefaultHost, DefaultHost
@@ -613,9 +614,9 @@ func tagsIn(list []any) (tags []string) {
 	return tags
 }
 
-// tagsOf splits a cell of tags. Other services separate them by a comma, a bar or a
-// semicolon, and Shlink and Dub never use one within a tag. Our own tags may contain bars
-// and semicolons, so our exports are recognised by their columns.
+// tagsOf splits a cell of tags. Other services separate tags by a comma, a bar or a semicolon, and
+// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain bars and
+// semicolons, so exports of Linkreel are recognised by their columns.
 func tagsOf(s string, columns map[string]int) (tags []string) {
 	_, external := columns["external"]
 	_, archived := columns["archived"]
@@ -628,8 +629,8 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf reads the time formats that exports use. It passes any other text unchanged to the
-// service, and the service's error names it.
+// momentOf parses the time formats of exports. It passes any other text unchanged to the service,
+// which names the text in its error.
 func momentOf(s string) client.Time {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Time{}
@@ -648,15 +649,15 @@ func momentOf(s string) client.Time {
 	return client.Text(s)
 }
 
-// ParseRules reads rules from JSON text. It refuses an unknown name: a condition that is
-// dropped would lead every visitor to the rule's address.
+// ParseRules reads rules from JSON text. It rejects unknown names, because dropping an unknown
+// condition would redirect every visitor to the rule's address.
 func ParseRules(text string) ([]client.LinkRule, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	var rules []client.LinkRule
 	err := d.Decode(&rules)
 	if err == nil && d.InputOffset() < int64(len(strings.TrimRight(text, " \t\r\n"))) {
-		err = errors.New("text after the list")
+		err = errors.New("unexpected text after the list")
 	}
 	if err != nil {
 		return nil, fmt.Errorf(`rules must be a JSON list such as [{"name":"…","when":{"device":["phone"]},"url":"https://…"}]: %w`, err)
@@ -664,9 +665,9 @@ func ParseRules(text string) ([]client.LinkRule, error) {
 	return rules, nil
 }
 
-// addRouting reads the cells of a row about what a link decides at a visit. It returns what
-// is wrong with them. A wrong value is not ignored: a link without its limit or its rules
-// would lead visitors elsewhere.
+// addRouting parses the cells of a row that decide where a visit is redirected. It returns a
+// description of the first error. It does not ignore invalid values, because a link without its
+// limit or rules would redirect visitors to the wrong address.
 func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	refuse := func(what string) {
 		if bad == "" {
@@ -694,7 +695,7 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	}
 	whole("redirectType", &item.RedirectType)
 	if item.RedirectType != nil && *item.RedirectType == 302 {
-		item.RedirectType = nil // the default, so a deployment that does not know the field loses nothing
+		item.RedirectType = nil // false is the default; omit it for deployments without this field
 	}
 	whole("maxClicks", &item.MaxClicks)
 	truth("forwardQuery", &item.ForwardQuery)
@@ -719,7 +720,7 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	if cell := get("geo"); cell != "" && cell != "null" {
 		var places map[string]string
 		if json.Unmarshal([]byte(cell), &places) != nil {
-			refuse("geo must be a JSON object of countries and addresses")
+			refuse("geo must be a JSON object that maps countries to addresses")
 		}
 		for _, country := range slices.Sorted(maps.Keys(places)) {
 			item.Rules = append(item.Rules, client.LinkRule{
@@ -730,6 +731,6 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	return bad
 }
 
-// hashed matches passwords of other services that are hashes or stars. If we imported them
-// unchanged, they would lock out everyone who knows the real password.
+// hashed matches password cells of other services that contain a hash or asterisks. Importing such
+// a text as the password would lock out everyone who knows the real password.
 var hashed = regexp.MustCompile(`^(\$[A-Za-z0-9]+\$.+|\*{3,}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128})$`)

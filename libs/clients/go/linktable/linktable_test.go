@@ -31,9 +31,9 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	t.Parallel()
 	const count = 10_000
 	for name, c := range map[string]struct {
-		format, head, row string // row has the number of the row as %[1]d
-		want              string // of row 7
-		every             int    // each row whose number this divides is bad
+		format, head, row string // the format of a row; %[1]d is its number
+		want              string // for row 7
+		every             int    // every row with a number divisible by this is bad
 		bad, badRow       string
 	}{
 		"Bitly": {
@@ -87,11 +87,11 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 			}
 			rows, notes := readAll(t, b.String(), c.format)
 			if len(rows) != count || len(notes) > 0 {
-				t.Fatalf("%d rows, %q", len(rows), notes)
+				t.Fatalf("got %d rows and notes %q, want %d and no notes", len(rows), notes, count)
 			}
 			for i, r := range rows {
 				if bad := c.every > 0 && i%c.every == 0; bad != (r.Bad != "") || !strings.HasPrefix(r.Bad, c.bad) && bad || r.Line != i+2 {
-					t.Fatalf("row %d on line %d: %q", i, r.Line, r.Bad)
+					t.Fatalf("row %d on line %d has the error %q, want only every nth row to have one", i, r.Line, r.Bad)
 				}
 			}
 			item, err := json.Marshal(rows[7].Item)
@@ -135,17 +135,17 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 		"ours": {CSV, "slug,url,title,createdAt,domainId,tags,archived,externalId,importedClicks,password,hasPassword,rules\n" +
 			`s,https://example.com/1,'=1+1,2024-05-01T10:00:00.123Z,,"a|b,c;d",no,'+e,30,"secret ",true,"[{""name"":""a"",""when"":{""device"":[""phone""]},""url"":""https://a.example/""}]"` + "\n" +
 			"two,https://example.com/2,\"@x\ny\",,dom_1,,true,,,,perhaps,[]\n"},
-		"no headings": {CSV, "https://example.com/1,a,\"T \"\nhttps://example.com/2\n"},
-		"bad text":    {CSV, "url,title\nhttps://example.com/1,\xff\n"},
+		"no headings":   {CSV, "https://example.com/1,a,\"T \"\nhttps://example.com/2\n"},
+		"invalid UTF-8": {CSV, "url,title\nhttps://example.com/1,\xff\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rows, again, written := rewritten(t, c.table, c.format)
 			if len(rows) == 0 || len(again) != len(rows) {
-				t.Fatalf("%d rows, then %d of\n%s", len(rows), len(again), written)
+				t.Fatalf("read %d rows, and then %d rows from the written table, want the same number:\n%s", len(rows), len(again), written)
 			}
 			for i, r := range rows {
-				if name == "bad text" { // the only thing that cannot be kept, and the reason why the row failed
+				if name == "invalid UTF-8" { // invalid bytes cannot be preserved
 					r.Bad, r.Item.Title = "", "\ufffd"
 				}
 				item, _ := json.Marshal(r.Item)
@@ -157,7 +157,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			}
 			for line := range strings.SplitSeq(written, ",") {
 				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
-					t.Errorf("a spreadsheet would run %q", line)
+					t.Errorf("a spreadsheet would evaluate %q", line)
 				}
 			}
 		})
@@ -174,10 +174,10 @@ func FuzzRead(f *testing.F) {
 		}
 		rows, _ := readAll(t, table, format)
 		if _, again, written := rewritten(t, table, format); len(again) != len(rows) {
-			t.Errorf("%d rows are %d when they are written and read again:\n%s", len(rows), len(again), written)
+			t.Errorf("after writing and reading, %d rows have become %d:\n%s", len(rows), len(again), written)
 		}
 		if most := strings.Count(table, "\n") + strings.Count(table, "\r") + 1; len(rows) > most {
-			t.Errorf("%d rows of %d lines", len(rows), most)
+			t.Errorf("got %d rows from a table of %d lines", len(rows), most)
 		}
 	})
 }

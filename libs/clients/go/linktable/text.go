@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the text of a file in UTF-8. Spreadsheets also save UTF-16, which begins with a
-// byte order mark. The mark itself is left out.
+// Text returns the text of a file in UTF-8. Spreadsheet programs also save UTF-16 with a byte order
+// mark. The text does not include the mark.
 func Text(r io.Reader) *bufio.Reader {
 	in := bufio.NewReaderSize(r, 64<<10)
 	start, _ := in.Peek(3) // a later read reports the error
@@ -32,7 +32,7 @@ func Text(r io.Reader) *bufio.Reader {
 	return bufio.NewReaderSize(&wide{in, order}, 64<<10)
 }
 
-// wide decodes UTF-16. Half a surrogate pair and half a unit at the end become U+FFFD.
+// wide decodes UTF-16. An unpaired surrogate and an incomplete code unit at the end become U+FFFD.
 type wide struct {
 	in    *bufio.Reader
 	order binary.ByteOrder
@@ -59,14 +59,14 @@ func (w *wide) Read(p []byte) (n int, err error) {
 				}
 			}
 		}
-		n += utf8.EncodeRune(p[n:], r) // half a pair is written as U+FFFD
+		n += utf8.EncodeRune(p[n:], r) // an unpaired surrogate is written as U+FFFD
 		_, _ = w.in.Discard(size)
 	}
 	return n, nil
 }
 
-// separator returns what separates the columns of a table that begins with start: a tab, or a
-// semicolon as spreadsheets write it where the comma is in numbers, or a comma.
+// separator returns the column separator of a table that begins with start: a tab, a comma, or a
+// semicolon, which spreadsheet programs use in countries with a decimal comma.
 func separator(start []byte) rune {
 	line, _, _ := bytes.Cut(start, []byte("\n"))
 	head := string(line)
@@ -79,7 +79,7 @@ func separator(start []byte) rune {
 	return ','
 }
 
-// recorder keeps the text of the record that is being read.
+// recorder keeps the text of the current record.
 type recorder struct {
 	in   *bufio.Reader
 	text []byte
@@ -92,14 +92,14 @@ func (r *recorder) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// begin forgets the text before an offset, at which the next record begins.
+// begin drops the text before the offset at which the next record begins.
 func (r *recorder) begin(at int64) {
 	r.text, r.from = append(r.text[:0], r.text[at-r.from:]...), at
 }
 
-// wrong returns what is wrong with the record that begins on a line and ends at an offset, or "".
-// The reader of CSV is patient with quotation marks. But if one is not closed, it takes all
-// lines up to another one, or up to the end of the table, into the cell.
+// wrong describes the error in the record that begins on a line and ends at an offset, or returns
+// "". The CSV reader accepts stray quotation marks. After an unclosed quotation mark, it reads all
+// lines up to the next mark, or up to the end of the table, into the cell.
 func (r *recorder) wrong(end int64, line int, comma rune) string {
 	record := bytes.TrimRight(r.text[:end-r.from], "\r\n")
 	record = bytes.TrimLeft(record, "\r\n")

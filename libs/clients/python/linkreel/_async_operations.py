@@ -1998,6 +1998,7 @@ class AsyncOperations(AsyncCore):
 
     async def admin_resume(
         self,
+        restore_id: str,
         *,
         webhooks: Union[bool, Unset] = UNSET,
         janitor: Union[bool, Unset] = UNSET,
@@ -2007,9 +2008,14 @@ class AsyncOperations(AsyncCore):
 
         Resumes webhooks, or turns the janitor on again, which removes the objects that no
         record names. Replicas follow within seconds. Deliveries that have waited are sent then.
-        What does not wait stays as it is.
+        What does not wait stays as it is. If another restore than the named one is the last,
+        the answer is 412: look at the data of that one first.
+
+        Args:
+            restore_id: Id of the last restore, as `GET /admin/v1/recovery` shows it.
         """
         return cast("types.Recovery", await self._json("POST", "/admin/v1/recovery/resume", body={
+            "restoreId": restore_id,
             "webhooks": webhooks,
             "janitor": janitor,
         }, options=options))

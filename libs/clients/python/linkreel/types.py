@@ -1531,7 +1531,9 @@ class Recovery(TypedDict):
 
 
 class RecoveryResume(TypedDict):
-    """Name at least one."""
+    """Name the restore, and at least one of the others."""
+    #: Id of the last restore, as `GET /admin/v1/recovery` shows it.
+    restoreId: str
     webhooks: NotRequired[bool]
     janitor: NotRequired[bool]
 

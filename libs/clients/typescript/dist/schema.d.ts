@@ -1335,7 +1335,8 @@ export interface paths {
         /**
          * End what waits since a restore
          * @description Resumes webhooks, or turns the janitor on again, which removes the objects that no record names. Replicas follow
-         *     within seconds. Deliveries that have waited are sent then. What does not wait stays as it is.
+         *     within seconds. Deliveries that have waited are sent then. What does not wait stays as it is. If another restore
+         *     than the named one is the last, the answer is 412: look at the data of that one first.
          */
         post: operations["adminResume"];
         delete?: never;
@@ -3575,8 +3576,10 @@ export interface components {
             /** @description Milliseconds since 1970. */
             janitorResumedAt: number | null;
         };
-        /** @description Name at least one. */
+        /** @description Name the restore, and at least one of the others. */
         RecoveryResume: {
+            /** @description Id of the last restore, as `GET /admin/v1/recovery` shows it. */
+            restoreId: string;
             webhooks?: boolean;
             janitor?: boolean;
         };
@@ -4329,7 +4332,7 @@ export interface components {
                 };
             };
         };
-        /** @description The record has changed since `If-Match` was read. */
+        /** @description The record has changed since you read it. */
         PreconditionFailed: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -7805,6 +7808,7 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             409: components["responses"]["IdempotencyConflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];

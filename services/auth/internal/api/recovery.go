@@ -1,8 +1,9 @@
 package api
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -14,17 +15,14 @@ import (
 )
 
 // Recovery adds the operator's routes on what waits since a restore.
-func Recovery(a *httpapi.API, db *firestoredb.DB, now func() time.Time, token string) {
-	h := recovery{db, now}
+func Recovery(a *httpapi.API, db *firestoredb.DB, token string) {
+	h := recovery{db}
 	add := forOperator(a, token)
 	add(fiber.MethodGet, "/admin/v1/recovery", h.get)
 	add(fiber.MethodPost, "/admin/v1/recovery/resume", h.resume)
 }
 
-type recovery struct {
-	db  *firestoredb.DB
-	now func() time.Time
-}
+type recovery struct{ db *firestoredb.DB }
 
 func (h recovery) get(c *fiber.Ctx) error {
 	r, err := restored.Read(c.UserContext(), h.db)
@@ -43,11 +41,18 @@ func (h recovery) resume(c *fiber.Ctx) error {
 	if !body.Webhooks && !body.Janitor && fields.Err() == nil {
 		fields.Add(apierr.Detail{Field: "webhooks", Code: apierr.Required, Message: "Say what to resume: webhooks, janitor, or both, with true."})
 	}
+	if body.RestoreID == "" && fields.Err() == nil {
+		fields.Add(apierr.Detail{Field: "restoreId", Code: apierr.Required, Message: "Name the restore that you looked at, as GET /admin/v1/recovery shows it."})
+	}
 	if err := fields.Err(); err != nil {
 		return err
 	}
 	ctx := c.UserContext()
-	r, err := restored.Resume(ctx, h.db, restored.Pauses{Webhooks: body.Webhooks, Janitor: body.Janitor}, h.now())
+	r, err := restored.Resume(ctx, h.db, body.RestoreID, restored.Pauses{Webhooks: body.Webhooks, Janitor: body.Janitor})
+	if errors.Is(err, restored.ErrOther) {
+		return &apierr.Error{Code: apierr.PreconditionFailed, Err: err, Message: fmt.Sprintf(
+			"The last restore is %s, and not %s. Nothing was resumed. Look at the data of the last restore first, then name it.", r.ID, body.RestoreID)}
+	}
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func TestHostileTablesGetAnAnswer(t *testing.T) {
 		"Latin-1":             {"url,title\nhttps://a.example/,Gr\xfc\xdfe\n", 200, "not valid UTF-8; save the file as UTF-8"},
 		"an open quote":       {"url,title\nhttps://a.example/,\"never\nhttps://b.example/,\n", 200, "a quotation mark is missing, so lines 2 to 3 were read as one row"},
 		"NUL":                 {"url,title\nhttps://a.example/\x00,\x00\n", 200, "https://s.example/made"},
-		"10,000 columns":      {strings.Repeat("column,", 10_000) + "\n", 400, "The table cannot be read: no column holds the destination: name one of them url (found column, "},
+		"10,000 columns":      {strings.Repeat("column,", 10_000) + "\n", 400, "The table cannot be read: no column holds the destination: rename that column to url (found column, "},
 		"10,000 columns more": {strings.Repeat("column,", 10_000) + "url\n" + strings.Repeat(",", 10_000) + "https://a.example/\n", 200, "https://s.example/made"},
 		"a picture":           {"\x89PNG\r\n\x1a\n\x00\xff\xfe", 400, "The table cannot be read: no column holds the destination"},
 		"a deep object":       {strings.Repeat(`{"a":`, 50_000), 200, "not a JSON object"},

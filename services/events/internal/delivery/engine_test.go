@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/paging"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -465,13 +466,13 @@ func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 	failed(webhook.CauseDNS, 1000)
 	failed(webhook.CauseTLS, 1)
 	told("reason=dns", "reason=tls")
-	now = now.Add(tellEvery)
+	now = now.Add(lograte.Every)
 	failed(webhook.CauseDNS, 1)
 	told("attempts=1000")
 	for range 100 {
 		f.sealed(t.Context(), w, errors.New("no key opens it"), now)
 	}
-	now = now.Add(tellEvery)
+	now = now.Add(lograte.Every)
 	f.sealed(t.Context(), w, errors.New("no key opens it"), now)
 	if n := strings.Count(out.String(), "cannot decrypt a webhook's secret"); n != 2 || !strings.Contains(out.String(), "attempts=100 ") {
 		t.Errorf("%d lines, want 2: %s", n, &out)

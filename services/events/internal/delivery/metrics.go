@@ -3,13 +3,13 @@ package delivery
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -106,16 +106,9 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	}
 }
 
-// tellEvery is how often failures of one cause are told in the log.
-const tellEvery = time.Minute
-
 // failures says in the log why attempts fail: one example of each cause a minute, since
 // thousands may fail for one cause.
-type failures struct {
-	mu     sync.Mutex
-	told   map[webhook.Cause]time.Time
-	untold map[webhook.Cause]int // attempts since the last line
-}
+type failures struct{ lograte.Limits[webhook.Cause] }
 
 // tell notes a failed attempt. The line has the host but not the address, whose path or query
 // may be a secret.
@@ -123,7 +116,7 @@ func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Resul
 	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
 		return
 	}
-	if n := f.due(r.Cause, now); n > 0 {
+	if n := f.Due(r.Cause, now); n > 0 {
 		slog.WarnContext(ctx, "attempts to call webhooks fail", "reason", r.Cause, "status", r.Status, "host", w.Host(),
 			"webhook", w.ID, "account", w.AccountID, "attempts", n)
 	}
@@ -131,24 +124,7 @@ func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Resul
 
 // sealed notes a webhook whose secret cannot be decrypted.
 func (f *failures) sealed(ctx context.Context, w *webhook.Webhook, err error, now time.Time) {
-	if n := f.due(webhook.CauseUnsigned, now); n > 0 {
+	if n := f.Due(webhook.CauseUnsigned, now); n > 0 {
 		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "attempts", n, "error", err)
 	}
-}
-
-// due notes an attempt that failed for a cause. If it is time for a line, it returns how many
-// there were since the last one, otherwise 0.
-func (f *failures) due(cause webhook.Cause, now time.Time) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.told == nil {
-		f.told, f.untold = map[webhook.Cause]time.Time{}, map[webhook.Cause]int{}
-	}
-	f.untold[cause]++
-	if told, before := f.told[cause]; before && now.Sub(told) < tellEvery {
-		return 0
-	}
-	n := f.untold[cause]
-	f.told[cause], f.untold[cause] = now, 0
-	return n
 }

@@ -18,12 +18,13 @@ func FuzzParseCursor(f *testing.F) {
 			return
 		}
 		if want, err := strconv.ParseInt(text, 10, 64); err != nil || want != n || n < 0 || n > 1<<53-1 {
-			t.Fatalf("parseCursor(%q) = %d, want %d, %v", text, n, want, err)
+			t.Fatalf("parseCursor(%q) = %d, want %d from 0 to 2^53-1, %v", text, n, want, err)
 		}
 	})
 }
 
-// FuzzMoment checks that every JSON value parses to a date that JavaScript can hold, or to an error.
+// FuzzMoment checks that every JSON value results in an error or in a date that JavaScript can
+// represent.
 func FuzzMoment(f *testing.F) {
 	for _, s := range []string{`"2026-11-20"`, `1.9e12`, `1e999`, `-0`, `""`, `"Nov 20"`, `8640000000000000.5`} {
 		f.Add(s)
@@ -35,10 +36,10 @@ func FuzzMoment(f *testing.F) {
 		}
 		e, problem := expiry(m)()
 		if (problem == nil) != e.Set {
-			t.Fatalf("%s: %+v, %+v", text, e, problem)
+			t.Fatalf("parsed %s = %+v, %+v; want either a time or a problem", text, e, problem)
 		}
 		if e.Set && (e.MS > jsdate.Max || e.MS < -jsdate.Max) {
-			t.Fatalf("%s is %d", text, e.MS)
+			t.Fatalf("parsed %s = %d ms, want at most ±%d", text, e.MS, int64(jsdate.Max))
 		}
 	})
 }

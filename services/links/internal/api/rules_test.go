@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// readRules reads the JSON text of rules as a create does.
+// readRules parses rules from JSON in the same way as a create.
 func readRules(h public, text string) ([]link.Rule, error) {
 	var item wire.LinkCreate
 	f, err := httpapi.DecodeObject([]byte(`{"url":"https://a.example/","rules":`+text+`}`), apispec.Load().Component("BulkItem"), &item)
@@ -25,8 +25,8 @@ func readRules(h public, text string) ([]link.Rule, error) {
 	return rules, f.Err()
 }
 
-// FuzzRules checks that any text is either refused or read as rules, that rules can be sent back
-// in the form in which they are shown, and that every visit gets an answer.
+// FuzzRules checks that any text is either rejected or parsed as rules, that the output of the
+// rules is valid input again, and that every visit gets a decision.
 func FuzzRules(f *testing.F) {
 	for _, text := range []string{
 		`null`, `[]`, `[{}]`, `[{"name":"a","url":"https://a.example/","when":{}}]`, `[{"name":"a","url":"https://a.example/","when":{"percent":50}}]`,
@@ -48,10 +48,10 @@ func FuzzRules(f *testing.F) {
 		}
 		again, err := readRules(h, string(shown))
 		if err != nil {
-			t.Fatalf("%s is shown as %s, which is refused: %v", text, shown, err)
+			t.Fatalf("rules %s are returned as %s, which is rejected as input: %v", text, shown, err)
 		}
 		if diff := cmp.Diff(rules, again); len(rules) > 0 && diff != "" {
-			t.Errorf("%s is shown as %s, which has another meaning:\n%s", text, shown, diff)
+			t.Errorf("rules %s are returned as %s, which has another meaning (-want +got):\n%s", text, shown, diff)
 		}
 		target := &link.Target{Location: "https://a.example/", Routing: &link.Routing{Rules: rules, ForwardQuery: true, ForwardPath: true}}
 		for place := range 100 {
@@ -61,7 +61,7 @@ func FuzzRules(f *testing.F) {
 			}
 			d := link.Decide(target, &v, &link.Surroundings{})
 			if d.Outcome == link.Led && (d.Location == "" || strings.ContainsFunc(d.Location, func(r rune) bool { return r <= ' ' || r > '~' })) || d.Why() == "" {
-				t.Fatalf("a visit gets %+v", d)
+				t.Fatalf("Decide = %+v, want a location in printable ASCII and a reason", d)
 			}
 		}
 	})

@@ -56,7 +56,7 @@ func (s *shelf) ChangeAccount(_ context.Context, _ string, fn func([]byte, time.
 	return err
 }
 
-// older returns the gauge's value, or -1 if it has none.
+// older returns the value of the gauge, or -1 if the gauge has no value.
 func older(t *testing.T) int {
 	t.Helper()
 	all, err := prometheus.DefaultGatherer.Gather()
@@ -71,8 +71,8 @@ func older(t *testing.T) int {
 	return -1
 }
 
-// Records that cannot be resealed, however many, do not block others, and the operator
-// sees how many are left. The test is not parallel, since the process has only one gauge.
+// Records that cannot be resealed must not block others, however many there are, and the gauge must
+// count them. The test is not parallel, because the process has only one gauge.
 func TestReseal(t *testing.T) {
 	const formerly, now, lost = "the old key of thirty-two characters or more", "the new key of thirty-two characters or more", "a key that is lost with thirty-two characters or more"
 	keys := func(text string) *seal.Keys {
@@ -116,23 +116,23 @@ func TestReseal(t *testing.T) {
 	}
 	round()
 	if n := s.tried; n > 500 {
-		t.Errorf("a round tried %d records, want 500 at most", n)
+		t.Errorf("a round tried %d records, want at most 500", n)
 	}
 	if n := older(t); n != -1 {
-		t.Errorf("the gauge shows %d before all records were checked", n)
+		t.Errorf("gauge before all records are checked = %d, want none", n)
 	}
 	round()
 	if n, want := older(t), len(damaged)+len(refused)+1; n != want {
-		t.Errorf("%d are left, want %d", n, want)
+		t.Errorf("gauge = %d, want %d", n, want)
 	}
 	for id, sealed := range s.records {
 		plain, err := first.Open(id, sealed)
 		if again := slices.Contains(good, id) || strings.HasPrefix(id, "e-"); again != (err == nil) || again && string(plain) != id {
-			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
+			t.Errorf("open %s with the first key: %q, %v; want opened = %v", id, plain, err, again)
 		}
 	}
 	if !gone.Has(s.records[unreadable[0]]) {
-		t.Error("a record that no key opens was written")
+		t.Error("Round rewrote a record that no key opens")
 	}
 
 	clear(s.broken)
@@ -142,9 +142,9 @@ func TestReseal(t *testing.T) {
 	s.account = intact
 	round()
 	if n := older(t); n != 0 {
-		t.Errorf("%d are left at the end", n)
+		t.Errorf("gauge at the end = %d, want 0", n)
 	}
 	if plain, err := first.Open(account, s.account); err != nil || string(plain) != "the account's key" {
-		t.Errorf("the account's key opens with the first key to %q, %v", plain, err)
+		t.Errorf("open the account's key with the first key: %q, %v; want it opened", plain, err)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// registry is an in-memory store of certificates. The part of a host name after its first dot
-// names its account.
+// registry is an in-memory store of certificates. The account of a host is the part of its name
+// after the first dot.
 type registry struct {
 	Store
 	mu      sync.Mutex
@@ -51,7 +51,7 @@ func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Re
 	return err
 }
 
-// desk is an authority that never finishes orders for hanging hosts.
+// desk is an authority that never completes orders for hosts with "hanging" in their name.
 type desk struct {
 	t    testing.TB
 	mu   sync.Mutex
@@ -93,7 +93,7 @@ func newDesk(t testing.TB) (*Service, *desk) {
 	}), d
 }
 
-// The authority hangs for every name of one account, and each name has many visitors.
+// The authority never answers for the names of one account, and each name has many visitors.
 func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 			for range 30 {
 				visits.Go(func() {
 					if visit(fmt.Sprintf("h%d.hanging.example.com", host)) == nil {
-						t.Error("got a certificate that nobody issued")
+						t.Error("the handshake succeeded, want an error because the order never completes")
 					}
 				})
 			}
@@ -119,28 +119,28 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 		waiting := s.waiting
 		s.mu.Unlock()
 		if most := (ordersOfAccount + queuedOfAccount) * waitingForHost; waiting > most {
-			t.Errorf("%d handshakes of one account wait, want %d at most", waiting, most)
+			t.Errorf("%d handshakes of one account are waiting, want at most %d", waiting, most)
 		}
 		if err := visit("www.other.example.com"); err != nil {
-			t.Errorf("another account's visitor: %v", err)
+			t.Errorf("handshake for another account: %v", err)
 		}
 		visits.Wait()
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := d.most["hanging.example.com"]; n != ordersOfAccount {
-			t.Errorf("%d orders of one account at once, want %d", n, ordersOfAccount)
+			t.Errorf("got %d concurrent orders of one account, want %d", n, ordersOfAccount)
 		}
 	})
 }
 
-// Certificates are renewed even if visitors have filled all places for waiting handshakes.
+// Renewals must succeed even if visitors use all places for waiting handshakes.
 func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	t.Parallel()
 	s, _ := newDesk(t)
 	s.waiting = mostWaiting
 	if _, err := s.serve(t.Context(), "a.example.com"); !errors.Is(err, ErrLimited) {
-		t.Errorf("a visit got %v, want %v", err, ErrLimited)
+		t.Errorf("serve = %v, want %v", err, ErrLimited)
 	}
 	if err := s.renew(t.Context(), "a.example.com"); err != nil {
 		t.Errorf("renew: %v", err)
@@ -150,8 +150,8 @@ func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	}
 }
 
-// Strangers ask for challenges of a known name. The service looks these up only within
-// the strangers' budgets, and still looks up the authority's request.
+// Unknown clients request challenges of a known name. The service looks up challenges only within
+// the budget for such clients, and still answers the authority's request.
 func TestStrangersLookUpFewChallenges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,16 +166,16 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		for range each {
 			for n := range networks {
 				if ask("known.example.com", fmt.Sprintf("10.0.0.%d", n)) {
-					t.Fatal("answered a challenge that does not exist")
+					t.Fatal("got an answer for a challenge that does not exist")
 				}
 			}
 		}
 		if most := networks + strangersBurst; kept.read > most {
-			t.Errorf("%d of %d questions were looked up, want %d at most", kept.read, networks*each, most)
+			t.Errorf("%d of %d requests were looked up, want at most %d", kept.read, networks*each, most)
 		}
-		for range 10 { // the authority asks from several networks, and more than once
+		for range 10 { // the authority repeats its request from several networks
 			if !ask("waiting.example.com", "192.0.2.1") {
-				t.Fatal("the authority's question is not answered")
+				t.Fatal("the authority's request got no answer")
 			}
 		}
 	})

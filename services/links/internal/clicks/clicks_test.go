@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shelf is a store that has every link.
+// shelf is a store in which every link exists.
 type shelf struct{ loads atomic.Int64 }
 
 func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error) {
@@ -42,7 +42,7 @@ func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 
-// good is an answer. Tests set whether it is overtaken or old.
+// good is an answer. Tests set whether it is overtaken or stale.
 type good struct{ overtaken, old atomic.Bool }
 
 func (g *good) Partition() int { return 0 }
@@ -53,7 +53,8 @@ func click(id string) *link.Click {
 	return &link.Click{LinkID: id, Day: 20_000, Referrer: "r.example", Rule: ruleOf(id)}
 }
 
-// ruleOf returns the rule that redirects all visitors of a link. Only links named l… have one.
+// ruleOf returns the rule that redirects all visitors of a link. Only links with an ID that starts
+// with l have a rule.
 func ruleOf(id string) string {
 	if strings.HasPrefix(id, "l") {
 		return "rule of " + id
@@ -61,14 +62,14 @@ func ruleOf(id string) string {
 	return ""
 }
 
-// book is an in-memory Counts. It can lose answers and be overtaken.
+// book is an in-memory Counts. It can lose answers and report that it was overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
 	total    map[string]int64
 	rules    map[string]map[string]int64 // by link and rule
-	lose     int                         // answers to lose after the counts are stored
-	refuse   int                         // calls to fail before the counts are stored
+	lose     int                         // number of answers to lose after the counts are stored
+	refuse   int                         // number of calls to fail before the counts are stored
 }
 
 func newBook() *book { return &book{total: map[string]int64{}, rules: map[string]map[string]int64{}} }
@@ -113,7 +114,7 @@ func (b *book) Count(_ context.Context, from link.Progress, marks map[string]lin
 	return next, 0, nil
 }
 
-// of returns a link's clicks, or -1 if its rule has another number of clicks; see [ruleOf].
+// of returns a link's clicks, or -1 if they differ from the clicks of its rule; see [ruleOf].
 func (b *book) of(id string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +130,7 @@ func (b *book) links() int {
 	return len(b.total)
 }
 
-// process is a replica: its cache of links, its click log and its announcer.
+// process is a replica with its cache of links, its click log and its announcer.
 type process struct {
 	*Log
 	shelf    *shelf
@@ -150,7 +151,7 @@ func startParts(t testing.TB, addr string, parts int, edit ...func(*Config)) pro
 	return p
 }
 
-// open creates a process but does not run it yet.
+// open creates a process without starting it.
 func open(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
 	t.Helper()
 	cfg := Config{Redis: redisdb.Config{URL: addr}, SpoolDir: t.TempDir(), Budget: 300 * time.Millisecond}
@@ -177,20 +178,20 @@ func (p *process) run(t testing.TB) {
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-done, <-done); err != nil {
-			t.Errorf("stop: %v", err)
+			t.Errorf("stop the process: %v", err)
 		}
 	})
 	t.Cleanup(p.stop)
 }
 
-// heard waits until an idle process has looked up its position in every log. After that only the
-// test's redirects look it up. Without the wait, a redirect and the process might both find that
-// the server is new. The later one would then start another epoch, and an answer in between
-// would be out of date.
+// heard waits until an idle process has looked up its position in every log. After that, only the
+// test's redirects look up positions. Otherwise a redirect and the process might both detect a new
+// server. The second of them would start another epoch, and answers loaded between the two would be
+// stale.
 func (p process) heard(t *testing.T) {
 	t.Helper()
 	for _, l := range p.lanes {
-		eventually(t, "the first check", func() bool { return l.follower.At() != invalidation.Position{} })
+		eventually(t, "the position is looked up", func() bool { return l.follower.At() != invalidation.Position{} })
 	}
 }
 
@@ -204,7 +205,7 @@ func patient(t testing.TB, addr string) redis.UniversalClient {
 	return c
 }
 
-// Announce tells the other processes that keys have changed.
+// Announce notifies the other processes of changed keys.
 func (p process) Announce(ctx context.Context, keys ...string) { p.announce.Announce(ctx, keys...) }
 
 // resolve reads a link from memory as a redirect does.
@@ -217,7 +218,7 @@ func (p process) resolve(t testing.TB, slug string) *invalidation.Answer {
 	return &a
 }
 
-// flush counts all waiting clicks.
+// flush counts all pending clicks.
 func flush(t testing.TB, addr string, b *book, parts ...int) {
 	t.Helper()
 	client := patient(t, addr)
@@ -235,7 +236,7 @@ func flush(t testing.TB, addr string, b *book, parts ...int) {
 				break
 			}
 			if round == 10 {
-				t.Fatal("the click log did not become empty")
+				t.Fatal("the click log is not empty after 10 rounds")
 			}
 		}
 	}
@@ -245,7 +246,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not true after a minute: %s", what)
+			t.Fatalf("condition not met after a minute: %s", what)
 		}
 	}
 }
@@ -259,18 +260,18 @@ func TestConfirmMakesClicksOfManyVisitorsDurable(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				if out := p.Confirm(&good{}, click(fmt.Sprint("l", i%3))); !out.Counted || out.Again {
-					t.Errorf("Confirm = %+v", out)
+					t.Errorf("Confirm = %+v, want a counted click", out)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if out := p.Confirm(&good{}, nil); out.Counted || out.Again {
-		t.Errorf("Confirm without a click = %+v", out)
+		t.Errorf("Confirm without a click = %+v, want no click counted", out)
 	}
 	flush(t, addr, b)
 	if b.of("l0") != 340 || b.of("l1") != 340 || b.of("l2") != 320 {
-		t.Errorf("counted %v", b.total)
+		t.Errorf("counted %v, want 340 for l0 and l1, 320 for l2", b.total)
 	}
 }
 
@@ -280,7 +281,7 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 	a, b := start(t, addr), start(t, addr)
 	a.heard(t)
 	b.heard(t)
-	for b.Confirm(b.resolve(t, "other"), nil).Again { // learn the position in the log, if a has started a new epoch
+	for b.Confirm(b.resolve(t, "other"), nil).Again { // look up the position in the log, in case a has started a new epoch
 	}
 	other := b.resolve(t, "other")
 	for i := range 100 {
@@ -288,21 +289,21 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 		answer := b.resolve(t, slug)
 		a.Announce(t.Context(), link.SlugKey("", slug))
 		if out := b.Confirm(answer, click("x")); !out.Again || !out.Counted {
-			t.Fatalf("after the announcement of %s Confirm = %+v", slug, out)
+			t.Fatalf("Confirm after the announcement of %s = %+v, want it overtaken and counted", slug, out)
 		}
 		if out := b.Confirm(other, click("y")); out.Again || !out.Counted {
-			t.Fatalf("another answer is %+v", out)
+			t.Fatalf("Confirm of another link = %+v, want it counted and not overtaken", out)
 		}
 	}
 	loads := b.shelf.loads.Load()
 	for i := range 100 {
 		a.Announce(t.Context(), link.SlugKey("", fmt.Sprint("unrelated", i)))
 		if out := b.Confirm(b.resolve(t, "other"), click("y")); out.Again || !out.Counted {
-			t.Fatalf("a change of another link makes Confirm = %+v", out)
+			t.Fatalf("Confirm after a change of another link = %+v, want it counted and not overtaken", out)
 		}
 	}
 	if n := b.shelf.loads.Load() - loads; n != 0 {
-		t.Errorf("changes of other links cost %d reads", n)
+		t.Errorf("changes of other links caused %d reads, want 0", n)
 	}
 }
 
@@ -314,15 +315,15 @@ func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	p.run(t)
 	p.heard(t)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("a process that has just started trusts what it loaded before")
+		t.Errorf("Confirm of an answer loaded before the process started = %+v, want it overtaken", out)
 	}
 	answer = p.resolve(t, "a")
 	if out := p.Confirm(answer, nil); out.Again {
-		t.Error("a reloaded answer is overtaken")
+		t.Errorf("Confirm of a reloaded answer = %+v, want it not overtaken", out)
 	}
 	empty(t, addr)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("an answer from before Redis was emptied is used")
+		t.Errorf("Confirm of an answer loaded before Redis was emptied = %+v, want it overtaken", out)
 	}
 }
 
@@ -337,11 +338,12 @@ func TestUndoTakesAClickBack(t *testing.T) {
 	p.Confirm(&good{}, click("b"))
 	flush(t, addr, b)
 	if b.of("a") != 2 || b.of("b") != 1 {
-		t.Errorf("counted %v, want 2 and 1", b.total)
+		t.Errorf("counted %v, want 2 for a and 1 for b", b.total)
 	}
 }
 
-// A batch that only takes clicks back has a negative sum, which no counter may get.
+// A batch that contains only undone clicks has a negative sum. Such a sum must not be added to a
+// counter.
 func TestUndoTakesAClickBackWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -383,12 +385,12 @@ func TestAnEmptiedRedisLosesNoClickThatIsStillKept(t *testing.T) {
 	}
 	confirm(10)
 	flush(t, addr, b)
-	confirm(10) // waiting when Redis is emptied
+	confirm(10) // pending when Redis is emptied
 	empty(t, addr)
 	confirm(10)
 	flush(t, addr, b)
 	if n := b.of("l"); n != 30 {
-		t.Errorf("counted %d of 30", n)
+		t.Errorf("counted %d clicks, want 30", n)
 	}
 }
 
@@ -404,7 +406,7 @@ func TestTheFlusherCountsOnceWhateverAnswersAreLost(t *testing.T) {
 		flush(t, addr, b)
 	}
 	if n := b.of("l"); n != 20 {
-		t.Errorf("counted %d of 20", n)
+		t.Errorf("counted %d clicks, want 20", n)
 	}
 }
 
@@ -419,15 +421,15 @@ func TestTwoFlushersCountOnce(t *testing.T) {
 	for i := range 30 {
 		p.Confirm(&good{}, click("l"))
 		f := flushers[i%2]
-		f.redis.Del(t.Context(), flusherKey(0)) // the lease is lost
-		// A flusher with stale progress finds that it was overtaken and reads the progress again.
+		f.redis.Del(t.Context(), flusherKey(0)) // makes the flusher lose its lease
+		// A flusher with stale progress detects that it was overtaken and reads the progress again.
 		for range 2 {
 			_ = f.Cycle(t.Context())
 		}
 	}
 	flush(t, addr, b)
 	if n := b.of("l"); n != 30 {
-		t.Errorf("counted %d of 30", n)
+		t.Errorf("counted %d clicks, want 30", n)
 	}
 }
 
@@ -442,15 +444,15 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 	p.Confirm(&good{}, click("l"))
 	if err := second.Cycle(t.Context()); err != nil || b.of("l") != 0 || second.mine || !first.mine {
-		t.Errorf("the second flusher counted %d, %v", b.of("l"), err)
+		t.Errorf("second flusher: %d clicks counted, %v; want none and no lease", b.of("l"), err)
 	}
 	if err := first.Cycle(t.Context()); err != nil || b.of("l") != 1 {
-		t.Errorf("the first flusher counted %d, %v", b.of("l"), err)
+		t.Errorf("first flusher: %d clicks counted, %v; want 1", b.of("l"), err)
 	}
 }
 
-// A flusher that has lost its lease counts nothing, so it must not log that counting works again.
-// Not parallel: the whole process shares the logger.
+// A flusher that has lost its lease counts nothing and therefore must not log that counting works
+// again. The test is not parallel, because the logger is shared by the whole process.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -462,12 +464,12 @@ func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 		f.tell(t.Context(), nil, false)
 	}
 	if strings.Count(log.String(), "cannot count clicks") != 1 || strings.Contains(log.String(), "again") {
-		t.Errorf("without the lease:\n%s", &log)
+		t.Errorf("log without the lease, want one line and no recovery:\n%s", &log)
 	}
 	f.tell(t.Context(), nil, true)
 	f.tell(t.Context(), nil, true)
 	if strings.Count(log.String(), "can count clicks again") != 1 {
-		t.Errorf("after a cycle:\n%s", &log)
+		t.Errorf("log after a cycle, want one line about the recovery:\n%s", &log)
 	}
 }
 
@@ -486,7 +488,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	}
 	all.Wait()
 	resting := NewFlusher(patient(t, addr), 0, b, nil)
-	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // clicks that it counted would be missing in b
+	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // b would lack any clicks that it counted
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan bool)
 	began := time.Now()
@@ -500,7 +502,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 		return b.of("late") == 1
 	})
 	if took := time.Since(began); took < restMax {
-		t.Errorf("the click was already counted after %v", took)
+		t.Errorf("the click was counted after %v, want at least %v", took, restMax)
 	}
 	stop()
 	<-done
@@ -514,7 +516,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 	confirm := func() {
 		for range 20 {
 			if out := p.Confirm(&good{}, click("l")); !out.Counted {
-				t.Fatalf("Confirm = %+v", out)
+				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
 			n++
 		}
@@ -526,37 +528,37 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 		}
 		confirm()
 		if p.Synced() {
-			t.Fatal("the process believes that it receives changes")
+			t.Fatal("Synced() = true without Redis, want false")
 		}
 		stale := &good{}
 		stale.old.Store(true)
 		if out := p.Confirm(stale, click("l")); !out.Again || out.Counted {
-			t.Fatalf("an old answer without Redis is %+v", out)
+			t.Fatalf("Confirm of a stale answer without Redis = %+v, want it overtaken and not counted", out)
 		}
 		p.Announce(t.Context(), fmt.Sprint("|k", round))
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		confirm()
-		eventually(t, "back to Redis", p.Synced)
+		eventually(t, "the process uses Redis again", p.Synced)
 	}
 	confirm()
 	other := start(t, server.Addr())
 	other.Confirm(&good{}, nil)
 	flush(t, server.Addr(), b)
 	if got := b.of("l"); got != int64(n) {
-		t.Errorf("counted %d of %d", got, n)
+		t.Errorf("counted %d clicks, want %d", got, n)
 	}
 	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = c.Close() }()
-	eventually(t, "announcements made without Redis arrive later", func() bool {
+	eventually(t, "the announcements made without Redis arrive", func() bool {
 		n, err := c.XLen(t.Context(), invalidation.LogKey(0)).Result()
 		return err == nil && n >= 1 && n <= 3
 	})
 }
 
-// Two rules or none redirect the visitors of one link, while Redis is killed and emptied and the
-// flusher loses answers. The counts of all three groups must stay exact.
+// The visitors of one link are redirected by two rules or by no rule. At the same time, Redis is
+// killed and emptied and the flusher loses answers. The counts of all three groups must be exact.
 func TestClicksByRuleAreExactOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -566,9 +568,9 @@ func TestClicksByRuleAreExactOverKills(t *testing.T) {
 		for i := range n {
 			c := link.Click{LinkID: "split", Day: link.Day(20_000 + i%2), Rule: rules[i%3]}
 			if out := p.Confirm(&good{}, &c); !out.Counted {
-				t.Fatalf("Confirm = %+v", out)
+				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
-			if i%7 == 0 { // its answer was not sent
+			if i%7 == 0 { // as if the answer was not sent
 				p.Undo(&good{}, c)
 				want[c.Rule]--
 			}
@@ -587,7 +589,7 @@ func TestClicksByRuleAreExactOverKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		visit(32)
-		eventually(t, "back to Redis", p.Synced)
+		eventually(t, "the process uses Redis again", p.Synced)
 		b.mu.Lock()
 		b.lose, b.refuse = round%3, round%2
 		b.mu.Unlock()
@@ -615,18 +617,18 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	dead.stop() // cannot drain; leaves the spool
+	dead.stop() // leaves the spool, because it cannot drain it
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { t.Logf("counted %d", b.of("l")) })
+	t.Cleanup(func() { t.Logf("counted %d clicks", b.of("l")) })
 	next := start(t, server.Addr(), in)
 	next.Confirm(&good{}, click("l"))
-	eventually(t, "the dead process's clicks", func() bool {
+	eventually(t, "the dead process's clicks are counted", func() bool {
 		flush(t, server.Addr(), b)
 		return b.of("l") == 7
 	})
-	eventually(t, "only the living process's file is left", func() bool {
+	eventually(t, "the dead process's spool file is removed", func() bool {
 		left, _ := os.ReadDir(dir)
 		return len(left) == 1
 	})
@@ -641,7 +643,7 @@ func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	empty(t, server.Addr()) // as if Redis had not written its last moments to disk
+	empty(t, server.Addr()) // as if Redis had not written its latest data to disk
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -651,7 +653,7 @@ func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, server.Addr(), in)
-	eventually(t, "the dead process's clicks", func() bool {
+	eventually(t, "the dead process's clicks are counted", func() bool {
 		flush(t, server.Addr(), b)
 		return b.of("l") == 6
 	})
@@ -666,22 +668,22 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	}
 	for range 20 {
 		if out := p.Confirm(&good{}, click("l")); out.Again {
-			t.Fatalf("Confirm = %+v", out)
+			t.Fatalf("Confirm = %+v, want it not overtaken", out)
 		}
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "back to Redis", p.Synced)
+	eventually(t, "the process uses Redis again", p.Synced)
 	p.Confirm(&good{}, click("l"))
 	flush(t, server.Addr(), b)
 	if n := b.of("l"); n < 2 || n > 10 {
-		t.Errorf("counted %d, want 2 to 10: those that fit into the spool, and the one after", n)
+		t.Errorf("counted %d clicks, want 2 to 10: the clicks that fit into the spool and the next click", n)
 	}
 }
 
-// With a full disk every batch is lost, and there may be hundreds in a second.
-// Not parallel: the whole process shares the logger.
+// With a full disk every batch is lost, and there may be hundreds in a second. The test is not
+// parallel, because the logger is shared by the whole process.
 func TestLostClicksWriteALineASecond(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -695,12 +697,12 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], "no space left") || !strings.Contains(lines[1], "lost=200") {
-		t.Errorf("250 batches in 2.5 s wrote\n%s", &log)
+		t.Errorf("log of 250 lost batches in 2.5 s, want 3 lines:\n%s", &log)
 	}
 }
 
-// A slow Redis goes away and comes back many times. Not parallel: the whole process shares the
-// logger.
+// A slow Redis becomes unavailable and recovers many times. The test is not parallel, because the
+// logger is shared by the whole process.
 func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -708,26 +710,26 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	defer slog.SetDefault(former)
 	now := time.Unix(1_700_000_000, 0)
 	l := &lane{log: &Log{cfg: Config{Now: func() time.Time { return now }}}, caller: &caller{part: 3}}
-	lose := func() { l.cause, l.losses = errors.New("i/o timeout"), l.losses+1; l.tellAway() }
+	lose := func() { l.cause = errors.New("i/o timeout"); l.tellAway(l.lines.Failed(now)) }
 	for range 10 {
 		lose()
 		l.tellBack()
 		now = now.Add(5 * time.Second)
 	}
-	lose() // this time it stays away
+	lose() // this time Redis does not recover soon
 	for range 15 {
-		l.tellAway()
+		l.tellAway(l.lines.StillFailing(now))
 		now = now.Add(time.Second)
 	}
 	l.tellBack()
 	away, back := strings.Count(log.String(), "clicks go to the local disk"), strings.Count(log.String(), "answers again")
 	if away != 2 || back != 2 || !strings.Contains(log.String(), "times=10") {
-		t.Errorf("%d lines of the loss, %d of the return; want 2 and 2:\n%s", away, back, &log)
+		t.Errorf("%d lines about the loss, %d about the recovery; want 2 and 2:\n%s", away, back, &log)
 	}
 }
 
 // TestADeadRedisIsTriedAtItsProbesOnly checks that a failed attempt to drain the spool does not
-// ask to be repeated at once. Each attempt reads up to half a megabyte of the spool.
+// request an immediate retry. Each attempt reads up to half a megabyte of the spool.
 func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -737,18 +739,18 @@ func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 	p := open(t, server.Addr(), 1)
 	for range 20 {
 		if out := p.Confirm(&good{}, click("l")); !out.Counted {
-			t.Fatalf("Confirm = %+v", out)
+			t.Fatalf("Confirm = %+v, want a counted click", out)
 		}
 	}
 	lane := p.lanes[0]
 	if lane.spool.empty() || !lane.away.Load() {
-		t.Fatalf("no click is in the spool: away is %v", lane.away.Load())
+		t.Fatalf("the spool is empty, away = %v; want a click in the spool and away = true", lane.away.Load())
 	}
 	if lane.drain(t.Context(), time.Now().Add(time.Hour)) {
-		t.Error("drain asks to be called again before the next probe")
+		t.Error("drain = true, want false: no retry before the next probe")
 	}
 	if lane.spool.empty() {
-		t.Error("clicks are gone from the spool, and Redis cannot have them")
+		t.Error("the spool is empty although Redis cannot have received its clicks")
 	}
 }
 
@@ -766,7 +768,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	}
 	f := s.files[0]
 	if _, err := openSpoolFile(f.path, f.seq); err == nil {
-		t.Error("a living process's spool was opened by another")
+		t.Error("openSpoolFile opened the spool of a living process")
 	}
 	if err := f.file.Truncate(f.size - 3); err != nil {
 		t.Fatal(err)
@@ -776,19 +778,19 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	}
 	left := anyLeft(dir)
 	if len(left) != 1 || left[0].id != "p" || left[0].part != 3 {
-		t.Fatalf("left %+v", left)
+		t.Fatalf("spools of dead processes = %+v, want one of process p, partition 3", left)
 	}
 	for i := range 2 {
 		run, err := left[0].next(1 << 20)
 		if err != nil || len(run) != 1 || run[0].number != int64(i+1) || run[0].late != (i > 0) || string(run[0].payload) != fmt.Sprint("payload ", i) {
-			t.Errorf("read %+v, %v", run, err)
+			t.Errorf("record %d = %+v, %v; want payload %d", i+1, run, err, i)
 		}
 		if err := left[0].drained(run); err != nil {
 			t.Error(err)
 		}
 	}
 	if run, err := left[0].next(1 << 20); len(run) > 0 || err != nil || !left[0].empty() {
-		t.Errorf("read %+v, %v past the end", run, err)
+		t.Errorf("read after the end = %+v, %v; want nothing", run, err)
 	}
 }
 
@@ -800,7 +802,7 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	payload, written, read := make([]byte, 100<<10), int64(0), int64(0)
-	for range 400 { // 40 MiB through 10 MiB
+	for range 400 { // writes 40 MiB into a spool of 10 MiB
 		written++
 		if err := s.append(record{late: true, number: written, payload: payload}); err != nil {
 			t.Fatalf("record %d: %v", written, err)
@@ -810,7 +812,7 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 		}
 		run, err := s.next(1)
 		if err != nil || len(run) != 1 || run[0].number != read+1 {
-			t.Fatalf("read %d records, %v", len(run), err)
+			t.Fatalf("read %d records, %v; want record %d", len(run), err, read+1)
 		}
 		if err := s.drained(run); err != nil {
 			t.Fatal(err)
@@ -818,19 +820,19 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 		read++
 	}
 	if names, _ := os.ReadDir(dir); len(names) > 3 {
-		t.Errorf("%d files are left", len(names))
+		t.Errorf("got %d files, want at most 3", len(names))
 	}
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
 	left := anyLeft(dir)
 	if len(left) != 1 || left[0].empty() {
-		t.Error("records that are not drained are gone")
+		t.Error("the spool of the closed process is empty, want the records that were not drained")
 	}
 }
 
-// anyLeft finds the spools of dead processes. If another test starts a program, the child
-// holds the locks of this process until its exec, so anyLeft retries.
+// anyLeft finds the spools of dead processes. If another test starts a program, the child process
+// holds the locks of this process until its exec. anyLeft therefore retries.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")
@@ -857,18 +859,18 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 	s.reset()
 	if s.add(b, 1); s.total != 1 || len(s.list) != 1 {
-		t.Errorf("after reset the sums are %+v", s)
+		t.Errorf("sums after the reset = %+v, want one click of one link", s)
 	}
 }
 
-// The rules of other links add no byte to a link without rules.
+// The payload of a link without rules contains no byte about rules, even if other links have rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
 	s.add(link.Click{LinkID: "l", Day: 3, Referrer: "r", Country: "DE", Device: link.Tablet}, 1)
 	want := []byte{payloadVersion, 2, 2, 3, byte(link.Tablet), 1, 'l', 1, 'r', 2, 'D', 'E'}
 	if got := s.encode(1); !bytes.Equal(got, want) {
-		t.Errorf("the payload is %v, want %v", got, want)
+		t.Errorf("payload = %v, want %v", got, want)
 	}
 }
 
@@ -881,12 +883,12 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, err := decode(b, func(link.Click, int64) {})
 		if err == nil && len(b) == 0 {
-			t.Fatal("an empty text is accepted as a payload")
+			t.Fatal("decode of an empty payload succeeded, want an error")
 		}
 	})
 }
 
-// Synced reports whether Redis is in use for all partitions.
+// Synced reports whether the process uses Redis for all partitions.
 func (l *Log) Synced() bool {
 	for _, lane := range l.lanes {
 		if lane.away.Load() {

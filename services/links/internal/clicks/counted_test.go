@@ -15,8 +15,8 @@ func (b *book) marks(ctx context.Context, _ int) (map[string]link.Mark, bool, er
 	return p.Producers, true, err
 }
 
-// allCounted waits until ask returns true. If want is false, ask must instead return false until
-// the process has updated its entry three times.
+// allCounted waits until ask returns true. With want false, it instead checks that ask returns
+// false until the process has updated its entry three times.
 func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error), want bool, what string) {
 	t.Helper()
 	if want {
@@ -31,7 +31,7 @@ func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error)
 	from := entry()
 	eventually(t, "the process updates its entry three times", func() bool {
 		if ok, _ := ask(t.Context()); ok {
-			t.Fatal("counted, although ", what)
+			t.Fatalf("ask = true, want false: %s", what)
 		}
 		return entry() >= from+3
 	})
@@ -45,24 +45,24 @@ func TestAllIsCountedOnlyWhenEveryClickIs(t *testing.T) {
 	near.confirm(t, 3, "l")
 	far.confirm(t, 2, "l")
 	ask := near.Counted(b.marks)
-	allCounted(t, near, ask, false, "nobody has flushed")
+	allCounted(t, near, ask, false, "nothing has been flushed")
 	flush(t, addr, b)
 	allCounted(t, near, ask, true, "all clicks are flushed")
 
 	end := by.Stall()
-	far.confirm(t, 4, "l") // into its file
+	far.confirm(t, 4, "l") // into its spool file
 	ask = near.Counted(b.marks)
-	allCounted(t, near, ask, false, "a process does not reach Redis")
+	allCounted(t, near, ask, false, "a process cannot reach Redis")
 	end()
-	eventually(t, "the file is empty", func() bool { return !far.spooled() })
+	eventually(t, "the spool file is empty", func() bool { return !far.spooled() })
 	flush(t, addr, b)
 	allCounted(t, near, ask, true, "the clicks from the file are flushed")
 	if n := b.of("l"); n != 9 {
-		t.Errorf("counted %d of 9", n)
+		t.Errorf("counted %d clicks, want 9", n)
 	}
 }
 
-// A process that signs off leaves its clicks in the log.
+// The clicks of a process that has signed off remain in the log.
 func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -70,12 +70,12 @@ func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	gone.confirm(t, 5, "l")
 	gone.stop()
 	ask := p.Counted(b.marks)
-	allCounted(t, p, ask, false, "the clicks of a process that is gone wait")
+	allCounted(t, p, ask, false, "the clicks of a stopped process are pending")
 	flush(t, addr, b)
-	allCounted(t, p, ask, true, "they are flushed")
+	allCounted(t, p, ask, true, "the clicks of the stopped process are flushed")
 }
 
-// The log is empty after Redis lost its data, but the process still has the clicks.
+// When Redis has lost its data, the log is empty, but the process still has the clicks.
 func TestAnEmptiedRedisDoesNotMakeAllCounted(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -85,7 +85,7 @@ func TestAnEmptiedRedisDoesNotMakeAllCounted(t *testing.T) {
 	empty(t, addr)
 	allCounted(t, p, ask, false, "Redis was emptied")
 	eventually(t, "the clicks are counted", func() bool { flush(t, addr, b); return b.of("l") == 5 })
-	allCounted(t, p, ask, true, "the clicks were sent again")
+	allCounted(t, p, ask, true, "the clicks have been sent again")
 }
 
 func TestASilentProducerIsForgotten(t *testing.T) {
@@ -100,5 +100,5 @@ func TestASilentProducerIsForgotten(t *testing.T) {
 	b.mu.Lock()
 	clear(b.progress.Producers)
 	b.mu.Unlock()
-	allCounted(t, p, p.Counted(b.marks), true, "nothing waits")
+	allCounted(t, p, p.Counted(b.marks), true, "no clicks are pending")
 }

@@ -26,7 +26,7 @@ func (p process) confirm(t testing.TB, n int, id string) {
 	t.Helper()
 	for range n {
 		if out := p.Confirm(&good{}, click(id)); !out.Counted || out.Again {
-			t.Fatalf("Confirm = %+v", out)
+			t.Fatalf("Confirm = %+v, want a counted click", out)
 		}
 	}
 }
@@ -51,30 +51,31 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	// Another client fills Redis.
 	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "1mb")
 	if got := redistest.Do(t, addr, "SET", "x", "y"); !strings.HasPrefix(got, "OOM") {
-		t.Fatalf("Redis is not full: %s", got)
+		t.Fatalf("SET in a full Redis = %s, want OOM", got)
 	}
 	p.confirm(t, 20, "l")
 	if !p.Synced() {
-		t.Error("a full Redis counts as away, so answers are not confirmed")
+		t.Error("Synced() = false while Redis is full, want true")
 	}
 	answer := p.resolve(t, "k")
 	p.Announce(t.Context(), link.SlugKey("", "k"))
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("a change is not announced because Redis is full")
+		t.Errorf("Confirm after an announcement in a full Redis = %+v, want it overtaken", out)
 	}
 	f := NewFlusher(patient(t, addr), 0, b, nil)
 	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
-		t.Fatalf("the flusher counted %d of 10 on a full Redis, %v", b.of("l"), err)
+		t.Fatalf("clicks counted while Redis is full = %d, %v; want 10", b.of("l"), err)
 	}
-	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory; from here on there is no limit
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory, and now the limit is removed
 	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
 	_ = f.Cycle(t.Context())
 	if b.of("l") != 30 {
-		t.Errorf("counted %d of 30", b.of("l"))
+		t.Errorf("counted %d clicks, want 30", b.of("l"))
 	}
 }
 
-// The spools hold many times more clicks than fit into Redis, as when other clients fill it.
+// The spools hold many times more clicks than fit into Redis, as when other clients have filled
+// Redis.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
 	addr, dir := redistest.Start(t), t.TempDir()
@@ -95,7 +96,7 @@ func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	}
 	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", strconv.Itoa(used+200<<10))
 	f := NewFlusher(patient(t, addr), 0, b, nil)
-	eventually(t, "all is counted", func() bool {
+	eventually(t, "all clicks are counted", func() bool {
 		if err := f.Cycle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -110,24 +111,24 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	p.confirm(t, 200, "l")
 	size, err := strconv.Atoi(redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"))
 	if err != nil || size > 2500 || size < 1500 {
-		t.Errorf("the log has %d bytes, %v, want about 2000", size, err)
+		t.Errorf("the log has %d bytes, %v; want about 2000", size, err)
 	}
 	f := NewFlusher(patient(t, addr), 0, b, nil)
-	eventually(t, "all is counted", func() bool {
+	eventually(t, "all clicks are counted", func() bool {
 		if err := f.Cycle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return b.of("l") == 200
 	})
 	if got := redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"); got != "0" {
-		t.Errorf("an empty log has %s bytes", got)
+		t.Errorf("size of an empty log = %s bytes, want 0", got)
 	}
 }
 
-// An alert on the backlog must see all of it, not only what one cycle reads.
+// An alert on the backlog must see the whole backlog, not only the part that one cycle reads.
 func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	t.Parallel()
-	const part, waiting = 61, readMax + 2*readPage // no other test uses this partition; the whole process shares metrics
+	const part, waiting = 61, readMax + 2*readPage // not used by another test, because metrics are shared by the whole process
 	client := patient(t, redistest.Start(t))
 	pipe := client.Pipeline()
 	for range waiting {
@@ -152,13 +153,13 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 		}
 	}
 	if len(got) != 1 || got[0] != waiting {
-		t.Errorf("%v batches are metered, want %d", got, waiting)
+		t.Errorf("backlog metrics = %v batches, want %d", got, waiting)
 	}
 }
 
 func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
 	t.Parallel()
-	const part = 62 // no other test uses this partition; the whole process shares metrics
+	const part = 62 // not used by another test, because metrics are shared by the whole process
 	client := patient(t, redistest.Start(t))
 	metered := func() (series int) {
 		families, err := prometheus.DefaultGatherer.Gather()
@@ -176,13 +177,13 @@ func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
 	}
 	f := NewFlusher(client, part, newBook(), nil)
 	if err := f.Cycle(t.Context()); err != nil || metered() != 1 {
-		t.Errorf("the flusher with the lease has %d series, %v", metered(), err)
+		t.Errorf("series while the flusher has the lease = %d, %v; want 1", metered(), err)
 	}
 	if err := client.Set(t.Context(), flusherKey(part), "another", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Cycle(t.Context()); err != nil || metered() != 0 {
-		t.Errorf("after another took the lease it has %d series, %v", metered(), err)
+		t.Errorf("series after another flusher took the lease = %d, %v; want 0", metered(), err)
 	}
 }
 
@@ -196,8 +197,8 @@ func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	}
 }
 
-// stalls lets a distant Redis stall three times, at some 4,000 visits a second. With so
-// many visits the spool grows during each call that drains it.
+// stalls makes a distant Redis stall three times, at about 4,000 visits per second. At this rate
+// the spool grows during each call that drains it.
 func stalls(t *testing.T, distance time.Duration) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -217,23 +218,23 @@ func stalls(t *testing.T, distance time.Duration) {
 				if out := p.Confirm(&good{}, click("l")); out.Counted {
 					visits.Add(1)
 				}
-				time.Sleep(15 * time.Millisecond) // about 4,000 a second
+				time.Sleep(15 * time.Millisecond) // about 4,000 per second
 			}
 		})
 	}
 	for round := range 3 {
-		eventually(t, "clicks go to Redis", p.Synced)
+		eventually(t, "clicks are sent to Redis", p.Synced)
 		end := by.Stall()
-		eventually(t, "the stall is noticed", func() bool { return !p.Synced() })
+		eventually(t, "the stall is detected", func() bool { return !p.Synced() })
 		time.Sleep(200 * time.Millisecond)
 		end()
 		ended := time.Now()
-		eventually(t, "back to Redis", p.Synced)
+		eventually(t, "the process uses Redis again", p.Synced)
 		eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 		if took := time.Since(ended); took > 2*time.Second {
-			t.Errorf("round %d: the stall was over after %v", round, took)
+			t.Errorf("round %d: recovered after %v, want at most 2s", round, took)
 		} else {
-			t.Logf("round %d: over after %v", round, took)
+			t.Logf("round %d: recovered after %v", round, took)
 		}
 	}
 	close(stop)
@@ -241,7 +242,7 @@ func stalls(t *testing.T, distance time.Duration) {
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	flush(t, addr, b)
 	if n := b.of("l"); n != visits.Load() {
-		t.Errorf("counted %d of %d", n, visits.Load())
+		t.Errorf("counted %d clicks, want %d", n, visits.Load())
 	}
 }
 
@@ -253,16 +254,16 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 	far, near := start(t, by.Addr(), func(c *Config) { c.Budget = 5 * time.Millisecond }), start(t, addr)
 	far.Confirm(&good{}, click("l"))
 	if far.Synced() {
-		t.Fatal("the far process is not in spool mode")
+		t.Fatal("Synced() = true for the distant process, want spool mode")
 	}
-	for near.Confirm(near.resolve(t, "other"), nil).Again { // the first call learns the position in the log
+	for near.Confirm(near.resolve(t, "other"), nil).Again { // the first call looks up the position in the log
 	}
 	for i := range 20 {
 		slug := fmt.Sprint("k", i)
 		answer := near.resolve(t, slug)
 		far.Announce(t.Context(), link.SlugKey("", slug))
 		if out := near.Confirm(answer, nil); !out.Again {
-			t.Fatalf("change %d, made far from Redis, was not received", i)
+			t.Fatalf("Confirm after announcement %d of the distant process = %+v, want it overtaken", i, out)
 		}
 	}
 }
@@ -276,15 +277,15 @@ func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
 	for range 3 {
 		end := by.Stall()
 		empty(t, addr)
-		p.Confirm(&good{}, click("l")) // its answer, and those of the resent batches, come too late
+		p.Confirm(&good{}, click("l")) // Redis answers this call and the resent batches too late
 		end()
-		eventually(t, "back to Redis", p.Synced)
+		eventually(t, "the process uses Redis again", p.Synced)
 	}
 	p.confirm(t, 3, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	flush(t, addr, b)
 	if n := b.of("l"); n != 56 {
-		t.Errorf("counted %d of 56", n)
+		t.Errorf("counted %d clicks, want 56", n)
 	}
 }
 
@@ -294,14 +295,14 @@ func TestAnIdleProcessSendsAgainWhatRedisLost(t *testing.T) {
 	p, b := start(t, addr), newBook()
 	p.confirm(t, 5, "l")
 	empty(t, addr)
-	eventually(t, "the clicks are there again", func() bool {
+	eventually(t, "the lost clicks are sent again", func() bool {
 		flush(t, addr, b)
 		return b.of("l") == 5
 	})
 }
 
-// rolledBack returns a function that later resets a server to its present state, as if it had
-// lost the end of its append-only file.
+// rolledBack returns a function that resets a server to its present state, as if it had lost the
+// end of its append-only file.
 func rolledBack(t *testing.T, s interface {
 	Kill() error
 	Restart(context.Context) error
@@ -344,16 +345,16 @@ func TestAServerThatLostItsEndIsFoundOutByEveryReplica(t *testing.T) {
 	busy.Confirm(&good{}, nil)
 	heard := busy.lanes[0].follower.At().Number
 	back()
-	eventually(t, "all are back", func() bool { return idle.Synced() && busy.Synced() && writer.Synced() })
+	eventually(t, "all processes use Redis again", func() bool { return idle.Synced() && busy.Synced() && writer.Synced() })
 	for slug, a := range answers {
 		if out := idle.Confirm(a, nil); !out.Again {
-			t.Errorf("the announcement of %s was lost, and nobody noticed", slug)
+			t.Errorf("Confirm of %s after its announcement was lost = %+v, want it overtaken", slug, out)
 		}
 	}
 	writer.Announce(t.Context(), link.SlugKey("", "new"))
 	busy.Confirm(&good{}, nil)
 	if n := busy.lanes[0].follower.At().Number; n <= heard {
-		t.Errorf("number %d was used again: %d", heard, n)
+		t.Errorf("number after the loss = %[2]d, want more than %[1]d", heard, n)
 	}
 }
 
@@ -363,7 +364,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	p, sleeper := start(t, addr), start(t, addr)
 	for sleeper.Confirm(sleeper.resolve(t, "other"), nil).Again {
 	}
-	sleeper.stop() // it receives no changes while it is stopped
+	sleeper.stop() // a stopped process receives no changes
 	long := strings.Repeat("x", 90)
 	for i := range 100 {
 		keys := make([]string, 1000)
@@ -374,7 +375,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	n, err := strconv.Atoi(redistest.Do(t, addr, "MEMORY", "USAGE", invalidation.LogKey(0), "SAMPLES", "0"))
 	if err != nil || n > 8<<20 || n < 2<<20 {
-		t.Errorf("100,000 changes take %d bytes, %v", n, err)
+		t.Errorf("100,000 changes take %d bytes, %v; want 2 to 8 MiB", n, err)
 	}
 	answer := sleeper.resolve(t, "other")
 	r, err := sleeper.lanes[0].caller.call(t.Context(), patient(t, addr), "x", nil, false)
@@ -383,7 +384,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	sleeper.lanes[0].follower.Hear(r.news)
 	if answer.Current() {
-		t.Error("a replica that missed trimmed changes keeps using its cache")
+		t.Error("a cached answer is current although the process missed trimmed changes")
 	}
 }
 
@@ -392,16 +393,16 @@ func TestAProcessThatNeverSignsOffIsMetered(t *testing.T) {
 	addr := redistest.Start(t)
 	client, b := patient(t, addr), newBook()
 	p := start(t, addr)
-	eventually(t, "the process registers", func() bool { return client.HLen(t.Context(), producersKey).Val() == 1 })
+	eventually(t, "the process is registered", func() bool { return client.HLen(t.Context(), producersKey).Val() == 1 })
 	p.confirm(t, 1, "l")
 	p.stop()
 	if n := client.HLen(t.Context(), producersKey).Val(); n != 0 {
-		t.Errorf("%d processes are registered after an orderly end", n)
+		t.Errorf("%d processes are registered after a shutdown, want 0", n)
 	}
 	client.HSet(t.Context(), producersKey, "dead", fmt.Sprint(time.Now().Add(-time.Hour).Unix(), " node-7"), "living", fmt.Sprint(time.Now().Unix(), " node-8"))
 	flush(t, addr, b)
 	if all := client.HGetAll(t.Context(), producersKey).Val(); len(all) != 1 || all["living"] == "" {
-		t.Errorf("registered processes are %v, want only the living one", all)
+		t.Errorf("registered processes = %v, want only the living one", all)
 	}
 }
 
@@ -415,7 +416,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 				a = p.resolve(t, fmt.Sprint("s", i))
 			}
 			if out := p.Confirm(a, click(fmt.Sprint("l", i))); !out.Counted || out.Again {
-				t.Fatalf("Confirm = %+v", out)
+				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
 		}
 	}
@@ -427,7 +428,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 		used[invalidation.Partition(fmt.Sprint("|s", i), 4)] = true
 	}
 	if len(used) != 4 {
-		t.Errorf("100 links use partitions %v", used)
+		t.Errorf("100 links use the partitions %v, want 4 partitions", used)
 	}
 	four.stop()
 	one := start(t, addr)
@@ -445,7 +446,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 			return books[len(books)-1]
 		}, nil).Run(ctx)
 	}()
-	eventually(t, "clicks of former partitions are counted", func() bool {
+	eventually(t, "clicks of removed partitions are counted", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		sum := 0
@@ -510,30 +511,30 @@ func TestAClusterCountsOverAFailover(t *testing.T) {
 	a := q.resolve(t, "s7")
 	p.Announce(t.Context(), "|s7")
 	if out := q.Confirm(a, nil); !out.Again {
-		t.Error("a change was not received in a cluster")
+		t.Errorf("Confirm after an announcement in a cluster = %+v, want it overtaken", out)
 	}
 	if err := servers[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	total += visit(p, 200) + visit(q, 200)
-	eventually(t, "the cluster serves again", func() bool { return p.Synced() && q.Synced() })
+	eventually(t, "the processes use the cluster again", func() bool { return p.Synced() && q.Synced() })
 	total += visit(p, 100)
-	eventually(t, "spools are empty", func() bool { return !p.spooled() && !q.spooled() })
+	eventually(t, "the spools are empty", func() bool { return !p.spooled() && !q.spooled() })
 	client, err := redisdb.Open(redisdb.Config{URL: url, Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	eventually(t, "all is counted", func() bool {
+	eventually(t, "all clicks are counted", func() bool {
 		for part := range parts {
 			f := NewFlusher(client, part, books[part], nil)
-			_ = f.Cycle(t.Context()) // the next round tries again
+			_ = f.Cycle(t.Context()) // the next round retries
 			_ = releaseScript.Run(t.Context(), client, []string{flusherKey(part)}, f.id).Err()
 		}
 		return counted() >= total
 	})
 	if n := counted(); n != total {
-		t.Errorf("counted %d of %d", n, total)
+		t.Errorf("counted %d clicks, want %d", n, total)
 	}
 }
 
@@ -552,14 +553,14 @@ func TestASentinelsFailoverIsFoundOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.confirm(t, 20, "l")
-	eventually(t, "the replica serves", p.Synced)
+	eventually(t, "the process uses the new primary", p.Synced)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Error("an answer from before the failover is used")
+		t.Errorf("Confirm of an answer loaded before the failover = %+v, want it overtaken", out)
 	}
 	p.confirm(t, 20, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	flush(t, replica.Addr(), b)
 	if n := b.of("l"); n != 60 {
-		t.Errorf("counted %d of 60", n)
+		t.Errorf("counted %d clicks, want 60", n)
 	}
 }

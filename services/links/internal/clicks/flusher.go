@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/waiting"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
@@ -88,9 +89,8 @@ type Flusher struct {
 	limit    int            // the maximum number of bytes of a cycle
 	audited  time.Time
 	waits    *waiting.Report
-	mine     bool      // it had the lease in the last step
-	failing  bool      // it has logged that clicks cannot be counted
-	told     time.Time // when it last logged that
+	mine     bool          // it had the lease in the last step
+	lines    lograte.State // of the log
 }
 
 // NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
@@ -135,6 +135,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 	}
 	// Keep a flusher between rounds: its id holds the lease, and it remembers the progress.
 	former := map[int]*Flusher{}
+	var failed lograte.Limits[int]
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
 			// Nearly all of these are empty, and a Cycle would take a lease for each. On an error,
@@ -149,7 +150,9 @@ func (f *Flushers) Run(ctx context.Context) error {
 				former[p] = NewFlusher(f.redis, p, f.counts(p), f.now)
 			}
 			if err := former[p].Cycle(ctx); err != nil {
-				slog.WarnContext(ctx, "cannot count the clicks of a former partition; retrying", "partition", p, "error", err)
+				if times := failed.Due(p, time.Now()); times > 0 {
+					slog.WarnContext(ctx, "cannot count the clicks of a former partition; retrying", "partition", p, "error", err, "times", times)
+				}
 			}
 		}
 		select {
@@ -189,17 +192,20 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// tell logs that clicks cannot be counted, at most every ten seconds, and logs once when they can
-// be counted again. counts is set if this flusher had the lease and ran a cycle. Other steps count
+// tell logs that clicks cannot be counted, at most once a minute, and logs when they can be
+// counted again. counts is set if this flusher had the lease and ran a cycle. Other steps count
 // nothing, so their success does not show that counting works again.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
+	now := time.Now()
 	switch {
-	case err != nil && (!f.failing || time.Since(f.told) > 10*time.Second):
-		f.failing, f.told = true, time.Now()
-		slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err)
-	case err == nil && f.failing && counts:
-		f.failing = false
-		slog.WarnContext(ctx, "can count clicks again", "partition", f.part)
+	case err != nil:
+		if times := f.lines.Failed(now); times > 0 {
+			slog.WarnContext(ctx, "cannot count clicks; retrying", "partition", f.part, "error", err, "times", times)
+		}
+	case counts:
+		if failed, told := f.lines.Worked(now); told {
+			slog.WarnContext(ctx, "can count clicks again", "partition", f.part, "after", failed.Round(time.Millisecond).String())
+		}
 	}
 }
 

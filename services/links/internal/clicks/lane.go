@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -50,13 +51,9 @@ type lane struct {
 	sums  sums
 	list  []numbered // scratch space of settle
 
-	told   time.Time // when tellLost last wrote a line
-	untold int64     // clicks lost since then
-
-	cause    error     // why Redis was last lost
-	losses   int       // how often Redis was lost since awayAt
-	awayAt   time.Time // when tellAway last wrote a line
-	toldAway bool      // the current loss is in the log
+	lost  lograte.Limit // of the lines about lost clicks
+	cause error         // why Redis was last lost
+	lines lograte.State // of the lines about that
 
 	ctx func() (context.Context, context.CancelFunc)
 }
@@ -314,7 +311,7 @@ func (l *lane) spoolClicks(items []item) {
 	}
 	count(items)
 	if l.away.Load() {
-		l.tellAway()
+		l.tellAway(l.lines.StillFailing(l.log.cfg.Now()))
 	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
 		// The next batch gets this number, so the flusher sees no gap and does not count these
@@ -331,10 +328,8 @@ func (l *lane) spoolClicks(items []item) {
 // tellLost logs that clicks are lost. It writes at most one line a second, because hundreds of
 // batches may fail in a second. The metric includes losses that are not logged yet.
 func (l *lane) tellLost(err error, clicks int64) {
-	l.untold += clicks
-	if now := l.log.cfg.Now(); now.Sub(l.told) >= time.Second {
-		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", l.untold)
-		l.told, l.untold = now, 0
+	if lost := l.lost.DueAfter(time.Second, l.log.cfg.Now(), clicks); lost > 0 {
+		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", lost)
 	}
 }
 
@@ -346,8 +341,8 @@ func (l *lane) lose(err error) {
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
 	spooling.Inc()
-	l.cause, l.losses = err, l.losses+1
-	l.tellAway()
+	l.cause = err
+	l.tellAway(l.lines.Failed(l.log.cfg.Now()))
 	// Also spool the batches that Redis may have lost: if this process ends before it can
 	// resend them, its successor finds them there.
 	now := l.log.cfg.Now()
@@ -370,24 +365,20 @@ func (l *lane) regain() {
 	l.tellBack()
 }
 
-// awayEvery is the shortest time between two lines of tellAway.
-const awayEvery = time.Minute
-
-// tellAway logs that Redis is lost. It writes at most one line a minute, because a slow Redis may
-// go away and come back many times. If a loss lasts longer than that, a later batch logs it.
-func (l *lane) tellAway() {
-	if now := l.log.cfg.Now(); !l.toldAway && now.Sub(l.awayAt) >= awayEvery {
+// tellAway logs that Redis is lost. A slow Redis may go away and come back many times, so times
+// is how many losses the line stands for, and 0 if it is too early for another line. If a loss
+// lasts longer than that, a later batch logs it.
+func (l *lane) tellAway(times int64) {
+	if times > 0 {
 		slog.Warn("Redis does not answer or refuses writes; clicks go to the local disk",
-			"partition", l.caller.part, "error", l.cause, "times", l.losses)
-		l.toldAway, l.awayAt, l.losses = true, now, 0
+			"partition", l.caller.part, "error", l.cause, "times", times)
 	}
 }
 
 // tellBack logs that Redis is back, if its loss was logged.
 func (l *lane) tellBack() {
-	if l.toldAway {
-		slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part)
-		l.toldAway = false
+	if away, told := l.lines.Worked(l.log.cfg.Now()); told {
+		slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part, "away", away.Round(time.Millisecond).String())
 	}
 }
 

@@ -34,10 +34,10 @@ func FuzzCheckHostname(f *testing.F) {
 			return
 		}
 		if again, problem := CheckHostname(name, own); problem != nil || again != name {
-			t.Fatalf("CheckHostname(%q) = %q, which reads as %q, %v", text, name, again, problem)
+			t.Fatalf("CheckHostname(%q) = %q, and CheckHostname of the result = %q, %v; want no change", text, name, again, problem)
 		}
 		if _, ok := dns.IsDomainName(name); !ok {
-			t.Fatalf("CheckHostname(%q) = %q, which is not valid in DNS", text, name)
+			t.Fatalf("CheckHostname(%q) = %q, want a valid DNS name", text, name)
 		}
 	})
 }
@@ -48,23 +48,23 @@ func TestCheckedForgivesAMissingProofForAWeek(t *testing.T) {
 	var d Domain
 	d.Checked(Missing, "gone", day(0))
 	if d.Verified(day(0)) || !d.FailingSince.IsZero() {
-		t.Fatalf("a claim without proof is %+v", d)
+		t.Fatalf("claim without proof: %+v, want it unverified and not failing", d)
 	}
 	d.Checked(Proven, "", day(1))
 	if !d.Verified(day(1)) || !d.VerifiedAt.Equal(day(1)) {
-		t.Fatalf("a proven claim is %+v", d)
+		t.Fatalf("claim with proof: %+v, want it verified since day 1", d)
 	}
 	d.Checked(Missing, "gone", day(2))
 	d.Checked(Missing, "gone", day(5))
 	if !d.Verified(day(8)) || d.Lapsed(day(8)) {
-		t.Errorf("after six days without proof the claim is %+v", d)
+		t.Errorf("claim after six days without proof: %+v, want it still verified", d)
 	}
 	if d.Verified(day(9)) || !d.Lapsed(day(9)) {
-		t.Errorf("after seven days without proof the claim is %+v", d)
+		t.Errorf("claim after seven days without proof: %+v, want it lapsed", d)
 	}
 	d.Checked(Proven, "", day(10))
 	if !d.Verified(day(10)) || !d.VerifiedAt.Equal(day(1)) {
-		t.Errorf("after the proof came back the claim is %+v", d)
+		t.Errorf("claim with the proof restored: %+v, want it verified since day 1", d)
 	}
 }
 
@@ -78,17 +78,17 @@ func TestCheckedAlwaysMovesTheNextCheckOfAVerifiedDomain(t *testing.T) {
 			d.Checked(o, "why", now)
 			wait := d.NextCheckAt.Sub(now)
 			if wait < last || wait <= 0 || wait > Recheck {
-				t.Fatalf("outcome %d: next check after %v, the one before after %v", o, wait, last)
+				t.Fatalf("outcome %d: next check after %v, want %v to %v", o, wait, last, Recheck)
 			}
 			last = wait
 		}
 		if last != Recheck {
-			t.Errorf("outcome %d: checks are %v apart in the end", o, last)
+			t.Errorf("outcome %d: final interval between checks = %v, want %v", o, last, Recheck)
 		}
 	}
 	d := &Domain{}
 	if d.Checked(Missing, "why", now); !d.NextCheckAt.IsZero() {
-		t.Errorf("a pending domain has an automatic check at %v", d.NextCheckAt)
+		t.Errorf("next check of a pending domain = %v, want none", d.NextCheckAt)
 	}
 }
 
@@ -105,16 +105,16 @@ func TestProves(t *testing.T) {
 		want      bool
 		undecided bool
 	}{
-		"the token":                  {answer: []dns.RR{txt("linkreel-verify=abc")}, want: true},
-		"the token in two strings":   {answer: []dns.RR{txt("linkreel-", "verify=abc")}, want: true},
-		"among others":               {answer: []dns.RR{txt("v=spf1 -all"), txt("linkreel-verify=old"), txt("linkreel-verify=abc")}, want: true},
-		"behind an alias":            {answer: []dns.RR{&dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: "x.example."}, txt("linkreel-verify=abc")}, want: true},
-		"another account's token":    {answer: []dns.RR{txt("linkreel-verify=abcd")}},
-		"part of a longer text":      {answer: []dns.RR{txt("x linkreel-verify=abc")}},
-		"an empty answer":            {},
-		"no such name":               {rcode: dns.RcodeNameError},
-		"a resolver in trouble":      {rcode: dns.RcodeServerFailure, undecided: true},
-		"too long for UDP, over TCP": {answer: []dns.RR{txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt("linkreel-verify=abc")}, want: true},
+		"exact token":                  {answer: []dns.RR{txt("linkreel-verify=abc")}, want: true},
+		"token split into two strings": {answer: []dns.RR{txt("linkreel-", "verify=abc")}, want: true},
+		"token among other records":    {answer: []dns.RR{txt("v=spf1 -all"), txt("linkreel-verify=old"), txt("linkreel-verify=abc")}, want: true},
+		"token after a CNAME":          {answer: []dns.RR{&dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: "x.example."}, txt("linkreel-verify=abc")}, want: true},
+		"another account's token":      {answer: []dns.RR{txt("linkreel-verify=abcd")}},
+		"token inside a longer text":   {answer: []dns.RR{txt("x linkreel-verify=abc")}},
+		"empty answer":                 {},
+		"name does not exist":          {rcode: dns.RcodeNameError},
+		"failing resolver":             {rcode: dns.RcodeServerFailure, undecided: true},
+		"answer too long for UDP":      {answer: []dns.RR{txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt("linkreel-verify=abc")}, want: true},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -135,13 +135,13 @@ func TestProves(t *testing.T) {
 			texts, err := d.Texts(t.Context(), record)
 			got, reason := claim.Inspect(texts, err)
 			if (got == Proven) != c.want || (got == Unknown) != c.undecided || (reason == "") != c.want {
-				t.Errorf("outcome %v, %q, want proven %v, undecided %v", got, reason, c.want, c.undecided)
+				t.Errorf("outcome %v, reason %q; want proven = %v, undecided = %v", got, reason, c.want, c.undecided)
 			}
 		})
 	}
 }
 
-// serveDNS starts a name server on loopback that answers on one port, over UDP and TCP.
+// serveDNS starts a name server on a loopback port, over UDP and TCP.
 func serveDNS(t *testing.T, answer func(q *dns.Msg) *dns.Msg) (addr string) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {

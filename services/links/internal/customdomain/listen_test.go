@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// listenBoth takes one free loopback port for TCP and UDP.
+// listenBoth listens on one free loopback port over both TCP and UDP.
 func listenBoth(t *testing.T) (net.Listener, net.PacketConn) {
 	t.Helper()
 	var lc net.ListenConfig

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/lograte"
 )
 
 const (
@@ -189,6 +191,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 }
 
 func (a *Announcer) run(ctx context.Context, p *announcements) {
+	var lines lograte.State
 	failing := false
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -203,8 +206,8 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 			continue
 		}
 		if err := a.announce(ctx, p, b); err != nil {
-			if !failing {
-				slog.WarnContext(ctx, "cannot announce changes to other replicas; retrying", "error", err)
+			if times := lines.Failed(time.Now()); times > 0 {
+				slog.WarnContext(ctx, "cannot announce changes to other replicas; retrying", "error", err, "times", times)
 			}
 			failing = true
 			p.putBack(b)
@@ -214,7 +217,9 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 		if failing {
 			failing = false
 			pendingKeys.Set(0)
-			slog.WarnContext(ctx, "can announce changes again")
+			if failed, told := lines.Worked(time.Now()); told {
+				slog.WarnContext(ctx, "can announce changes again", "after", failed.Round(time.Millisecond).String())
+			}
 		}
 		for _, done := range b.done {
 			close(done)

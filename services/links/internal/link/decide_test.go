@@ -45,52 +45,52 @@ func TestDecideInOneOrder(t *testing.T) {
 		location string
 		age      int
 	}{
-		"no link":                           {nil, Visit{}, Surroundings{}, Missing, 404, "", -1},
-		"no link, with a page":              {nil, Visit{}, Surroundings{Pages: pages}, Missing, 302, "https://nothing.example/", -1},
-		"plain":                             {&plain, Visit{}, Surroundings{}, Led, 302, "https://a.example/", -1},
-		"plain, a path":                     {&plain, Visit{Path: "/x"}, Surroundings{}, Missing, 404, "", -1},
-		"plain, a query":                    {&plain, Visit{Query: "a=b"}, Surroundings{}, Led, 302, "https://a.example/", -1},
-		"suspended before all":              {ended(taken(with(Routing{}))), Visit{}, Surroundings{Suspended: true}, OutOfService, 410, "", -1},
-		"taken down before its start":       {taken(with(Routing{StartsAt: from(time.Hour)})), Visit{}, Surroundings{}, TakenDown, 410, "", -1},
-		"taken down, no page":               {ended(taken(with(Routing{ExpiredURL: &page}))), Visit{}, Surroundings{Pages: pages}, TakenDown, 410, "", -1},
-		"before its start":                  {with(Routing{StartsAt: from(time.Millisecond)}), Visit{}, Surroundings{Pages: pages}, NotYet, 404, "", -1},
-		"at its start":                      {with(Routing{StartsAt: from(0)}), Visit{}, Surroundings{}, Led, 302, "https://a.example/", -1},
-		"ended":                             {ended(with(Routing{ForwardQuery: true})), Visit{}, Surroundings{}, Over, 410, "", -1},
-		"ended, the host's page":            {ended(with(Routing{ForwardQuery: true})), Visit{}, Surroundings{Pages: pages}, Over, 302, "https://over.example/", -1},
-		"ended, its own page":               {ended(with(Routing{ExpiredURL: &page})), Visit{Query: "a"}, Surroundings{Pages: pages}, Over, 302, "https://ended.example/", -1},
-		"ended before blocked":              {ended(with(Routing{Rules: []Rule{barred}})), Visit{}, Surroundings{Blocked: blocked}, Over, 410, "", -1},
-		"a rule":                            {with(Routing{Rules: []Rule{always}}), Visit{}, Surroundings{}, Led, 302, "https://rule.example/", -1},
-		"a blocked rule":                    {with(Routing{Rules: []Rule{barred}}), Visit{}, Surroundings{Blocked: blocked}, TakenDown, 410, "", -1},
-		"a rule back to the default host":   {with(Routing{Rules: []Rule{home}}), Visit{}, Surroundings{Own: Hosts{{Name: "go.example"}}}, TakenDown, 410, "", -1},
-		"a rule back to the visited domain": {with(Routing{Rules: []Rule{home}}), Visit{Host: "go.example"}, Surroundings{}, TakenDown, 410, "", -1},
-		"permanent":                         {with(Routing{RedirectType: 301}), Visit{}, Surroundings{}, Led, 301, "https://a.example/", 60},
-		"permanent until a rule changes": {
+		"unknown link": {nil, Visit{}, Surroundings{}, Missing, 404, "", -1},
+		"unknown link, host with a not-found page": {nil, Visit{}, Surroundings{Pages: pages}, Missing, 302, "https://nothing.example/", -1},
+		"plain":                                  {&plain, Visit{}, Surroundings{}, Led, 302, "https://a.example/", -1},
+		"plain link with a path":                 {&plain, Visit{Path: "/x"}, Surroundings{}, Missing, 404, "", -1},
+		"plain link with a query":                {&plain, Visit{Query: "a=b"}, Surroundings{}, Led, 302, "https://a.example/", -1},
+		"suspension takes precedence":            {ended(taken(with(Routing{}))), Visit{}, Surroundings{Suspended: true}, OutOfService, 410, "", -1},
+		"taken down, not started":                {taken(with(Routing{StartsAt: from(time.Hour)})), Visit{}, Surroundings{}, TakenDown, 410, "", -1},
+		"taken down, expired, with pages":        {ended(taken(with(Routing{ExpiredURL: &page}))), Visit{}, Surroundings{Pages: pages}, TakenDown, 410, "", -1},
+		"one millisecond before the start":       {with(Routing{StartsAt: from(time.Millisecond)}), Visit{}, Surroundings{Pages: pages}, NotYet, 404, "", -1},
+		"at the start":                           {with(Routing{StartsAt: from(0)}), Visit{}, Surroundings{}, Led, 302, "https://a.example/", -1},
+		"expired":                                {ended(with(Routing{ForwardQuery: true})), Visit{}, Surroundings{}, Over, 410, "", -1},
+		"expired, page of the host":              {ended(with(Routing{ForwardQuery: true})), Visit{}, Surroundings{Pages: pages}, Over, 302, "https://over.example/", -1},
+		"expired, page of the link":              {ended(with(Routing{ExpiredURL: &page})), Visit{Query: "a"}, Surroundings{Pages: pages}, Over, 302, "https://ended.example/", -1},
+		"expired, blocked destination":           {ended(with(Routing{Rules: []Rule{barred}})), Visit{}, Surroundings{Blocked: blocked}, Over, 410, "", -1},
+		"rule matches":                           {with(Routing{Rules: []Rule{always}}), Visit{}, Surroundings{}, Led, 302, "https://rule.example/", -1},
+		"rule with a blocked destination":        {with(Routing{Rules: []Rule{barred}}), Visit{}, Surroundings{Blocked: blocked}, TakenDown, 410, "", -1},
+		"rule that points to the default host":   {with(Routing{Rules: []Rule{home}}), Visit{}, Surroundings{Own: Hosts{{Name: "go.example"}}}, TakenDown, 410, "", -1},
+		"rule that points to the visited domain": {with(Routing{Rules: []Rule{home}}), Visit{Host: "go.example"}, Surroundings{}, TakenDown, 410, "", -1},
+		"permanent":                              {with(Routing{RedirectType: 301}), Visit{}, Surroundings{}, Led, 301, "https://a.example/", 60},
+		"permanent, until the next rule starts": {
 			with(Routing{RedirectType: 308, Rules: []Rule{{Name: "x", When: When{From: from(1900 * time.Millisecond)}, URL: page}}}),
 			Visit{}, Surroundings{}, Led, 308, "https://a.example/", 1,
 		},
-		"permanent, ended":        {ended(with(Routing{RedirectType: 301, ExpiredURL: &page})), Visit{}, Surroundings{}, Over, 302, "https://ended.example/", -1},
-		"exhausted":               {with(Routing{MaxClicks: 5}), Visit{}, Surroundings{Exhausted: true}, Exhausted, 410, "", -1},
-		"exhausted before asking": {with(Routing{MaxClicks: 5, Password: "x", ExpiredURL: &page}), Visit{}, Surroundings{Exhausted: true}, Exhausted, 302, "https://ended.example/", -1},
-		"asking before the rules": {with(Routing{Password: "x", Rules: []Rule{barred}}), Visit{}, Surroundings{Blocked: blocked}, Locked, 200, "", -1},
-		"ended before asking":     {ended(with(Routing{Password: "x"})), Visit{}, Surroundings{}, Over, 410, "", -1},
-		"the right password":      {with(Routing{Password: "x", Rules: []Rule{always}}), Visit{}, Surroundings{Unlocked: true}, Led, 303, "https://rule.example/", -1},
-		"not begun before asking": {with(Routing{Password: "x", StartsAt: from(time.Hour)}), Visit{}, Surroundings{}, NotYet, 404, "", -1},
-		"forwarded": {
+		"permanent, expired":           {ended(with(Routing{RedirectType: 301, ExpiredURL: &page})), Visit{}, Surroundings{}, Over, 302, "https://ended.example/", -1},
+		"exhausted":                    {with(Routing{MaxClicks: 5}), Visit{}, Surroundings{Exhausted: true}, Exhausted, 410, "", -1},
+		"exhausted, with a password":   {with(Routing{MaxClicks: 5, Password: "x", ExpiredURL: &page}), Visit{}, Surroundings{Exhausted: true}, Exhausted, 302, "https://ended.example/", -1},
+		"password, blocked rule":       {with(Routing{Password: "x", Rules: []Rule{barred}}), Visit{}, Surroundings{Blocked: blocked}, Locked, 200, "", -1},
+		"expired, with a password":     {ended(with(Routing{Password: "x"})), Visit{}, Surroundings{}, Over, 410, "", -1},
+		"correct password":             {with(Routing{Password: "x", Rules: []Rule{always}}), Visit{}, Surroundings{Unlocked: true}, Led, 303, "https://rule.example/", -1},
+		"not started, with a password": {with(Routing{Password: "x", StartsAt: from(time.Hour)}), Visit{}, Surroundings{}, NotYet, 404, "", -1},
+		"path and query forwarded": {
 			with(Routing{ForwardPath: true, ForwardQuery: true}), Visit{Path: "/b/", Query: "x=1"}, Surroundings{}, Led, 302, "https://a.example/b/?x=1", -1,
 		},
-		"forwarded by a rule": {
+		"path forwarded to a rule's destination": {
 			with(Routing{ForwardPath: true, Rules: []Rule{always}}), Visit{Path: "/b", Query: "x"}, Surroundings{}, Led, 302, "https://rule.example/b", -1,
 		},
-		"a path that climbs, ended": {ended(with(Routing{ForwardPath: true})), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
-		"a path that climbs":        {with(Routing{ForwardPath: true}), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
+		"path with a traversal, expired": {ended(with(Routing{ForwardPath: true})), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
+		"path with a traversal":          {with(Routing{ForwardPath: true}), Visit{Path: "/../b"}, Surroundings{}, Missing, 404, "", -1},
 	} {
 		c.visit.At = noon
 		d := Decide(c.target, &c.visit, &c.around)
 		if d.Outcome != c.outcome || d.Status != c.status || d.Location != c.location || d.MaxAge != c.age {
-			t.Errorf("%s: %+v, want %d %d %q %d", name, d, c.outcome, c.status, c.location, c.age)
+			t.Errorf("%s: Decide = %+v, want outcome %d, status %d, location %q, max age %d", name, d, c.outcome, c.status, c.location, c.age)
 		}
 		if why := d.Why(); !strings.HasSuffix(why, ".") {
-			t.Errorf("%s: %q is not a sentence", name, why)
+			t.Errorf("%s: Why() = %q, want a sentence that ends with a period", name, why)
 		}
 	}
 }
@@ -104,36 +104,36 @@ func TestRulesHold(t *testing.T) {
 		when  When
 		holds bool
 	}{
-		"country":               {When{Countries: []string{"AT", "DE"}}, true},
-		"another country":       {When{Countries: []string{"AT"}}, false},
-		"device":                {When{Devices: []Device{Mobile}}, true},
-		"another device":        {When{Devices: []Device{Desktop, Tablet}}, false},
-		"system":                {When{Systems: []System{IOS}}, true},
-		"another system":        {When{Systems: []System{OtherSystem}}, false},
-		"language":              {When{Languages: []string{"de"}}, true},
-		"language, other case":  {When{Languages: []string{"DE-at"}}, true},
-		"a narrower language":   {When{Languages: []string{"de-CH"}}, false},
-		"a language liked less": {When{Languages: []string{"en"}}, false},
-		"a language's letters":  {When{Languages: []string{"d"}}, false},
-		"query":                 {When{Query: map[string]string{"a": "1", "b": "ü"}}, true},
-		"query, any value":      {When{Query: map[string]string{"c": "*"}}, true},
-		"query, another value":  {When{Query: map[string]string{"a": "2"}}, false},
-		"query, another name":   {When{Query: map[string]string{"A": "1"}}, false},
-		"from now":              {When{From: from(0)}, true},
-		"from later":            {When{From: from(time.Millisecond)}, false},
-		"until later":           {When{Until: from(time.Millisecond)}, true},
-		"until now":             {When{Until: from(0)}, false},
-		"two of which one not":  {When{Devices: []Device{Mobile}, Countries: []string{"AT"}}, false},
-		"its share":             {When{Percent: 31}, true},
-		"not its share":         {When{Percent: 30}, false},
+		"country":                       {When{Countries: []string{"AT", "DE"}}, true},
+		"other country":                 {When{Countries: []string{"AT"}}, false},
+		"device":                        {When{Devices: []Device{Mobile}}, true},
+		"other device":                  {When{Devices: []Device{Desktop, Tablet}}, false},
+		"system":                        {When{Systems: []System{IOS}}, true},
+		"other system":                  {When{Systems: []System{OtherSystem}}, false},
+		"language":                      {When{Languages: []string{"de"}}, true},
+		"language in other case":        {When{Languages: []string{"DE-at"}}, true},
+		"more specific language":        {When{Languages: []string{"de-CH"}}, false},
+		"less preferred language":       {When{Languages: []string{"en"}}, false},
+		"prefix of a language tag":      {When{Languages: []string{"d"}}, false},
+		"query":                         {When{Query: map[string]string{"a": "1", "b": "ü"}}, true},
+		"query with any value":          {When{Query: map[string]string{"c": "*"}}, true},
+		"query with another value":      {When{Query: map[string]string{"a": "2"}}, false},
+		"query parameter in other case": {When{Query: map[string]string{"A": "1"}}, false},
+		"starts now":                    {When{From: from(0)}, true},
+		"starts later":                  {When{From: from(time.Millisecond)}, false},
+		"ends later":                    {When{Until: from(time.Millisecond)}, true},
+		"ends now":                      {When{Until: from(0)}, false},
+		"one of two conditions met":     {When{Devices: []Device{Mobile}, Countries: []string{"AT"}}, false},
+		"within the share":              {When{Percent: 31}, true},
+		"outside the share":             {When{Percent: 30}, false},
 	} {
 		r := Routing{Rules: []Rule{{Name: name, When: c.when, URL: leadsTo("https://r.example/")}}}
 		if rule, _ := r.choose(&visit); (rule != nil) != c.holds {
-			t.Errorf("%s: %v, want %v", name, rule != nil, c.holds)
+			t.Errorf("%s: the rule matches = %v, want %v", name, rule != nil, c.holds)
 		}
-		// An unknown value meets no condition, but the time is always known.
+		// A condition on an unknown value is not met. The time is always known.
 		if rule, _ := r.choose(&Visit{At: noon}); rule != nil && !c.when.From.Set && !c.when.Until.Set {
-			t.Errorf("%s: holds although nothing is known", name)
+			t.Errorf("%s: the rule matches a visit with no known properties", name)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 				name = rule.Name
 			}
 			if out[name]++; split {
-				t.Error("a known place is said to be unknown")
+				t.Error("choose reports that a place is unknown, but the visit has one")
 			}
 		}
 		return out
@@ -173,22 +173,22 @@ func TestSharesFollowEachOther(t *testing.T) {
 		got  map[string]int
 		want map[string]int
 	}{
-		"50 and 50":                    {count("", share("a", 50), share("b", 50)), map[string]int{"a": 50, "b": 50}},
-		"33, 33 and the rest":          {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
-		"1 and 99":                     {count("", share("a", 1), share("b", 99)), map[string]int{"a": 1, "b": 99}},
-		"over 100":                     {count("", share("a", 60), share("b", 60), share("c", 60)), map[string]int{"a": 60, "b": 40}},
-		"an earlier rule for others":   {count("DE", share("a", 50, "FR"), share("b", 50)), map[string]int{"b": 50, "": 50}},
-		"an earlier rule for them too": {count("FR", share("a", 50, "FR"), share("b", 50)), map[string]int{"a": 50, "b": 50}},
+		"50 and 50":                         {count("", share("a", 50), share("b", 50)), map[string]int{"a": 50, "b": 50}},
+		"33, 33 and the rest":               {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
+		"1 and 99":                          {count("", share("a", 1), share("b", 99)), map[string]int{"a": 1, "b": 99}},
+		"sum above 100":                     {count("", share("a", 60), share("b", 60), share("c", 60)), map[string]int{"a": 60, "b": 40}},
+		"earlier rule for another country":  {count("DE", share("a", 50, "FR"), share("b", 50)), map[string]int{"b": 50, "": 50}},
+		"earlier rule for the same country": {count("FR", share("a", 50, "FR"), share("b", 50)), map[string]int{"a": 50, "b": 50}},
 	} {
 		for rule, n := range c.want {
 			if c.got[rule] != n {
-				t.Errorf("%s: %v, want %v", name, c.got, c.want)
+				t.Errorf("%s: visits by rule = %v, want %v", name, c.got, c.want)
 			}
 		}
 	}
 	r := Routing{Rules: []Rule{share("a", 50)}}
 	if rule, split := r.choose(&Visit{At: noon}); rule != nil || !split {
-		t.Error("a visitor of unknown place is in a share")
+		t.Errorf("choose(visit without a place) = %v, %v; want no rule, true", rule, split)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestCheckRulesTidiesAndRefuses(t *testing.T) {
 		Name: " A ", When: When{Countries: []string{"de"}, Languages: []string{"PT-br", "zh-hant-tw", "xx-unheard"}}, URL: leadsTo("https://a.example/"),
 	}}, true)
 	if len(bad) > 0 || tidy[0].Name != "A" || tidy[0].When.Countries[0] != "DE" || !slices.Equal(tidy[0].When.Languages, []string{"pt-BR", "zh-Hant-TW", "xx-unheard"}) {
-		t.Errorf("tidied to %+v, %v", tidy, bad)
+		t.Errorf("CheckRules = %+v, %v; want name A, country DE, languages pt-BR, zh-Hant-TW, xx-unheard", tidy, bad)
 	}
 	phone := When{Devices: []Device{Mobile}}
 	many := make([]Rule, 21)
@@ -219,11 +219,11 @@ func TestCheckRulesTidiesAndRefuses(t *testing.T) {
 		"rules.0.when.from":       {{Name: "a", When: When{From: At(5), Until: At(5)}}},
 	} {
 		if _, bad := CheckRules(rules, false); len(bad) != 1 || bad[0].Field != field {
-			t.Errorf("want %s refused, got %v", field, bad)
+			t.Errorf("CheckRules reports %v, want one problem with %s", bad, field)
 		}
 	}
 	if _, bad := CheckRules(large, true); len(bad) != 1 || bad[0].Field != "rules" {
-		t.Errorf("20 rules of 1 kB are refused with %v", bad)
+		t.Errorf("CheckRules(20 rules of 1 kB) reports %v, want one problem with rules", bad)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestWithPath(t *testing.T) {
 		}
 	}
 	if got := WithPath("https://a.example/", "/b"); got != "https://a.example/b" {
-		t.Errorf("two slashes at the joint: %q", got)
+		t.Errorf("WithPath(\"https://a.example/\", \"/b\") = %q, want one slash", got)
 	}
 }
 
@@ -275,8 +275,8 @@ func TestWithQuery(t *testing.T) {
 	}
 }
 
-// The location becomes a header. Whatever a visitor sends, it must stay printable ASCII and on
-// the owner's host.
+// The location is sent as a header. For any input from a visitor, it must be printable ASCII and
+// keep the owner's host.
 func FuzzForwarding(f *testing.F) {
 	f.Add("/a/../b", "x=1&utm_source=%ff")
 	f.Add("/%2e%2e//\\", "'\r\n\x00ü#?")
@@ -290,11 +290,11 @@ func FuzzForwarding(f *testing.F) {
 		}
 		to := WithQuery(WithPath(base, path), query)
 		if !strings.HasPrefix(to, "https://a.example/x/y") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			t.Fatalf("%q, %q: %q", path, query, to)
+			t.Fatalf("path %q, query %q: location %q, want printable ASCII on the owner's host", path, query, to)
 		}
 		u, problem := ParseURL(to, nil)
 		if problem == nil && !strings.HasPrefix(u.Location, "https://a.example/x/y") {
-			t.Fatalf("%q, %q: a browser goes to %q", path, query, u.Location)
+			t.Fatalf("path %q, query %q: a browser opens %q, want the owner's host", path, query, u.Location)
 		}
 	})
 }
@@ -307,7 +307,7 @@ func BenchmarkDecide(b *testing.B) {
 	rules = append(rules, Rule{When: When{Query: map[string]string{"a": "1"}}, URL: leadsTo("https://r.example/")})
 	visit := Visit{At: noon, Country: "FR", Language: "de-DE,de;q=0.9,en;q=0.8", Query: "b=2&a=1"}
 	for name, target := range map[string]*Target{
-		"plain": {Location: "https://a.example/"}, "the last of 20 rules": {Location: "https://a.example/", Routing: &Routing{Rules: rules}},
+		"plain": {Location: "https://a.example/"}, "last of 20 rules": {Location: "https://a.example/", Routing: &Routing{Rules: rules}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -322,7 +322,8 @@ func BenchmarkDecide(b *testing.B) {
 
 func TestPlacesAreWithinBounds(t *testing.T) {
 	t.Parallel()
-	// 100,000 visitors in three splits: six standard deviations of the binomial distribution.
+	// 100,000 visitors for each of three splits. The tolerance is six standard deviations of the
+	// binomial distribution.
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, shares := range [][]int{{50, 50}, {33, 33}, {1, 99}} {
 		var rules []Rule
@@ -339,7 +340,7 @@ func TestPlacesAreWithinBounds(t *testing.T) {
 		}
 		for i, percent := range shares {
 			if n := got[rules[i].Name]; abs(n-percent*1000) > 950 {
-				t.Errorf("%v: share %d has %d", shares, i, n)
+				t.Errorf("shares %v: rule %d got %d visitors, want %d ± 950", shares, i, n, percent*1000)
 			}
 		}
 	}
@@ -360,7 +361,7 @@ func blocklistOf(t *testing.T, hosts ...string) *Blocklist {
 	return b
 }
 
-// The table was generated with Node's URL and URLSearchParams; see testdata/queries.mjs.
+// testdata/queries.mjs generated the table with Node's URL and URLSearchParams.
 func TestWithQueryAsNodeMergesIt(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open("testdata/queries.json.gz")
@@ -377,7 +378,7 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rows) != 2000 {
-		t.Fatalf("the table has %d rows", len(rows))
+		t.Fatalf("the table has %d rows, want 2000", len(rows))
 	}
 	bad := 0
 	for _, row := range rows {
@@ -392,7 +393,7 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 	}
 }
 
-// A path with a traversal, in any spelling and at any position, must get 404.
+// A path with a traversal must get 404, whatever its spelling and position.
 func TestTraversalsAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
@@ -410,18 +411,18 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 				tried++
 				path := before + segment + after
 				if d := Decide(target, &Visit{At: noon, Path: path}, &Surroundings{}); d.Outcome != Missing || d.Location != "" {
-					t.Errorf("%q leads to %q", path, d.Location)
+					t.Errorf("path %q: outcome %d, location %q; want Missing, no location", path, d.Outcome, d.Location)
 				}
 			}
 		}
 	}
 	if tried < 200 {
-		t.Errorf("only %d paths were tried", tried)
+		t.Errorf("%d paths were tried, want at least 200", tried)
 	}
 }
 
-// An older release may read rules with a device or a system that it does not know. Such rules
-// must not match visitors whose device or system is unknown.
+// An older release may load rules with a device or a system that it does not know. Such a rule must
+// not match a visitor with an unknown device or system.
 func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
 	t.Parallel()
 	device, _ := ParseDevice("watch")
@@ -431,7 +432,7 @@ func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
 	} {
 		target := Target{Location: "https://a.example/", Routing: &Routing{Rules: []Rule{{Name: "new", When: when, URL: leadsTo("https://rule.example/")}}}}
 		if got := Decide(&target, &Visit{At: noon}, &Surroundings{}); got.Rule != nil {
-			t.Errorf("a rule with an unknown %s: %q, want the link's own destination", name, got.Location)
+			t.Errorf("rule with an unknown %s: location %q, want the link's own destination", name, got.Location)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestPlacesAreGivenUntilNoneIsLeft(t *testing.T) {
 		}
 	}
 	if !p.Full() || p.Used != 5 {
-		t.Errorf("places %+v", p)
+		t.Errorf("places = %+v, want 5 used and full", p)
 	}
 }
 
@@ -48,16 +48,16 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 	p.Take(link.Ask{ID: "lost", Want: 5})
 	got, changed := p.Take(link.Ask{ID: "b", Want: 3, Unsure: []string{"lost", "never arrived"}})
 	if got != 3 || !changed || p.Used != 3 || p.Full() {
-		t.Errorf("got %d places, now %+v", got, p)
+		t.Errorf("Take = %d places, then %+v; want 3 new places and 3 used", got, p)
 	}
 	if got, _ := p.Take(link.Ask{ID: "c", Want: 3, Unsure: []string{"lost"}}); got != 2 {
-		t.Errorf("got %d places, want 2: the lost ones were given back once", got)
+		t.Errorf("Take = %d places, want 2, because lost places are returned only once", got)
 	}
 }
 
-// Replicas ask at random, and lose some outcomes for a while. No visit beyond the limit is
-// redirected. Once all outcomes are known, the limit is reached exactly, unless an ask that gave
-// places back was lost.
+// Replicas ask in random order, and some outcomes are unknown for a while. At no time are more
+// visits redirected than the limit allows. Once all outcomes are known, the number of redirects
+// equals the limit, unless an ask that returned places was lost.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -91,14 +91,14 @@ func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 		for i := range 60 {
 			ask(i, 0, true)
 			if led > limit || p.Used > limit {
-				t.Fatalf("seed %d: %d of %d redirected, %+v", seed, led, limit, p)
+				t.Fatalf("seed %d: %d redirects, want at most %d, %+v", seed, led, limit, p)
 			}
 		}
 		for i := range 200 {
 			ask(1000+i, i, false)
 		}
 		if p.Used > limit || led > limit || seed%2 == 0 && led != limit {
-			t.Fatalf("seed %d: %d of %d redirected, %+v", seed, led, limit, p)
+			t.Fatalf("seed %d: %d redirects at the end, want %d, or fewer if places were returned; %+v", seed, led, limit, p)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestASettledLinkHasUsedAllItsClicks(t *testing.T) {
 	before := limitedLink(0, 4)
 	p := link.NewPlaces(before, limitedLink(10, 4))
 	if p.Settled || p.Used != 4 {
-		t.Errorf("before it settles: %+v", p)
+		t.Errorf("places before the link is settled = %+v, want 4 used", p)
 	}
 	p.Settle(9)
 	if got, _ := p.Take(link.Ask{ID: "a", Want: 5}); got != 1 {
@@ -122,7 +122,7 @@ func TestALinkThatIsUsedUpIsExhausted(t *testing.T) {
 		"by clicks": limitedLink(3, 3), "by places": {UsedUp: true, Routing: &link.Routing{MaxClicks: 3}},
 	} {
 		if got := l.Status(time.Now()); got != link.UsedUp {
-			t.Errorf("%s: status %s", name, got)
+			t.Errorf("%s: Status = %s, want %s", name, got, link.UsedUp)
 		}
 	}
 }

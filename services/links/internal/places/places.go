@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -88,9 +89,10 @@ const (
 
 // Gate gives places to visits. It is safe for concurrent use.
 type Gate struct {
-	opt  Options
-	stop chan struct{} // closed when the process ends
-	wg   sync.WaitGroup
+	opt    Options
+	stop   chan struct{} // closed when the process ends
+	wg     sync.WaitGroup
+	failed lograte.Limit // of the lines about asks that fail
 
 	mu       sync.Mutex
 	stopped  bool
@@ -257,7 +259,9 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	var rest error // for visits without a place
 	switch {
 	case err != nil && !gone:
-		slog.Warn("cannot take places of a link with maxClicks; retrying", "link", l.link, "error", err)
+		if times := g.failed.Due(time.Now(), 1); times > 0 {
+			slog.Warn("cannot take places of a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
+		}
 		l.unsure = append(l.unsure[max(0, len(l.unsure)-maxUnsure+1):], ask.ID)
 		rest = err
 	case gone || left.Full():

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// shelf is a store in memory. hold, if set, delays every ask of an account's links.
+// shelf is an in-memory store. A channel in hold delays every ask of a link until it is closed.
 type shelf struct {
 	mu      sync.Mutex
 	places  map[string]*link.Places
@@ -20,7 +20,7 @@ type shelf struct {
 	flying  atomic.Int64
 	most    atomic.Int64 // most concurrent calls of Take
 	hold    map[string]chan struct{}
-	fail    atomic.Int64 // this many calls take effect but return an error
+	fail    atomic.Int64 // number of calls that take effect but return an error
 	settled atomic.Int64
 }
 
@@ -92,7 +92,7 @@ func start(t *testing.T, s *shelf) (*Gate, *atomic.Int64) {
 	return g, forgotten
 }
 
-// crowd runs n concurrent visits that each take a place, and counts their outcomes.
+// crowd runs n concurrent visits that each take a place, and counts the outcomes.
 func crowd(g *Gate, account, id string, n int) (placed, changed, failed int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -119,7 +119,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not true after a minute: %s", what)
+			t.Fatalf("condition not met after a minute: %s", what)
 		}
 	}
 }
@@ -129,13 +129,13 @@ func TestWaitingVisitsShareACommit(t *testing.T) {
 	s := newShelf(map[string]int64{"l": 900})
 	g, forgotten := start(t, s)
 	if placed, changed, failed := crowd(g, "a", "l", 1000); placed != 900 || changed != 100 || failed != 0 {
-		t.Errorf("%d placed, %d changed, %d failed", placed, changed, failed)
+		t.Errorf("%d placed, %d changed, %d failed; want 900, 100, 0", placed, changed, failed)
 	}
 	if calls, most := s.calls.Load(), s.most.Load(); calls > 20 || most != 1 {
-		t.Errorf("%d commits, %d at once", calls, most)
+		t.Errorf("%d commits, %d concurrent; want at most 20, 1", calls, most)
 	}
 	if forgotten.Load() == 0 {
-		t.Error("the replica remembers a link that has places")
+		t.Error("the replica did not forget the link after its places were used up")
 	}
 }
 
@@ -154,10 +154,10 @@ func TestOneLinksFloodDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "visits beyond the bound are refused at once", func() bool { return failed.Load() > 0 })
+	eventually(t, "visits over the bound fail at once", func() bool { return failed.Load() > 0 })
 	for _, l := range [][2]string{{"a", "beside"}, {"b", "other"}} {
 		if err := g.Take(l[0], l[1], "|"+l[1]); err != nil {
-			t.Errorf("%v: %v", l, err)
+			t.Errorf("Take for %v: %v", l, err)
 		}
 	}
 	close(release)
@@ -184,9 +184,9 @@ func TestOneAccountsLinksDoNotTakeAllRoom(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "an account's links beyond the bound are refused", func() bool { return refused.Load() == 4 })
+	eventually(t, "asks for an account's links over the bound fail", func() bool { return refused.Load() == 4 })
 	if err := g.Take("b", "other", "|other"); err != nil {
-		t.Errorf("another account: %v", err)
+		t.Errorf("Take for another account: %v", err)
 	}
 	close(release)
 	wg.Wait()
@@ -198,11 +198,11 @@ func TestPlacesOfALostAnswerAreFoundWithoutAVisit(t *testing.T) {
 	g, _ := start(t, s)
 	s.fail.Store(1)
 	if placed, _, failed := crowd(g, "a", "l", 1); placed != 0 || failed != 1 {
-		t.Errorf("%d placed, %d failed", placed, failed)
+		t.Errorf("%d placed, %d failed; want 0, 1", placed, failed)
 	}
 	eventually(t, "the place is free again", func() bool { return s.used("l") == 0 })
 	if placed, changed, _ := crowd(g, "a", "l", 5); placed != 2 || changed != 3 {
-		t.Errorf("%d placed, %d changed", placed, changed)
+		t.Errorf("%d placed, %d changed; want 2, 3", placed, changed)
 	}
 }
 
@@ -214,9 +214,9 @@ func TestAPlaceThatIsGivenBackIsTakenByAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Back("a", "l", "|l")
-	eventually(t, "another visit gets it", func() bool { return g.Take("a", "l", "|l") == nil })
+	eventually(t, "another visit gets the place", func() bool { return g.Take("a", "l", "|l") == nil })
 	if placed, changed, _ := crowd(g, "a", "l", 3); placed != 0 || changed != 3 {
-		t.Errorf("%d placed, %d changed", placed, changed)
+		t.Errorf("%d placed, %d changed; want 0, 3", placed, changed)
 	}
 }
 
@@ -226,11 +226,11 @@ func TestALinkGivesNoPlaceBeforeItsClicksAreCounted(t *testing.T) {
 	s.places["l"] = &link.Places{Key: "|l", Max: 9}
 	g, _ := start(t, s)
 	if placed, _, failed := crowd(g, "a", "l", 3); placed != 0 || failed != 3 {
-		t.Errorf("%d placed, %d failed", placed, failed)
+		t.Errorf("%d placed, %d failed; want 0, 3", placed, failed)
 	}
-	eventually(t, "the link settles", func() bool { return s.settled.Load() == 1 })
+	eventually(t, "the link is settled", func() bool { return s.settled.Load() == 1 })
 	if placed, changed, _ := crowd(g, "a", "l", 5); placed != 2 || changed != 3 {
-		t.Errorf("%d placed, %d changed", placed, changed)
+		t.Errorf("%d placed, %d changed; want 2, 3", placed, changed)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestALinkWithoutALimitAnyMoreIsLookedUpAgain(t *testing.T) {
 	t.Parallel()
 	g, forgotten := start(t, newShelf(nil))
 	if err := g.Take("a", "l", "|l"); !errors.Is(err, ErrChanged) || forgotten.Load() != 1 {
-		t.Errorf("%v, forgotten %d times", err, forgotten.Load())
+		t.Errorf("Take = %v, forgotten %d times; want ErrChanged, once", err, forgotten.Load())
 	}
 }
 
@@ -251,6 +251,6 @@ func TestAStoppedGateLetsNobodyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Take("a", "l", "|l"); err == nil {
-		t.Error("a stopped gate gave a place")
+		t.Error("Take of a stopped gate succeeded, want an error")
 	}
 }

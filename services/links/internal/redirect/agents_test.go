@@ -21,7 +21,7 @@ import (
 
 const phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1"
 
-// numbered returns a user agent that differs from the others in its version.
+// numbered returns a user agent with the version n.
 func numbered(n int) []byte {
 	return fmt.Appendf(nil, "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%09d.0 Safari/537.36", n)
 }
@@ -45,7 +45,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 	check([]byte("SomeBot/1.0"), link.Agent{Robot: true})
 	check([]byte(phone), iPhone)
 	check(numbered(0), desktop)
-	for range 3 { // an agent that was not parsed is not cached, so it is parsed now
+	for range 3 { // an agent that was not parsed is not cached and is parsed now
 		now = now.Add(time.Second)
 		for range newAgents {
 			check(numbered(next), desktop)
@@ -53,7 +53,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 		}
 		check(numbered(next), link.Agent{})
 	}
-	now = now.Add(-time.Hour) // the clock steps back, which must add nothing to the budget
+	now = now.Add(-time.Hour) // a clock that steps back must not add to the budget
 	check(numbered(next), link.Agent{})
 	now = now.Add(time.Minute)
 	for range agentsAtOnce {
@@ -63,9 +63,9 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 	check(numbered(next), link.Agent{})
 }
 
-// A stranger sends new agents as fast as they are parsed. The agents of real visitors, who come
-// now and then, must stay known, and the memory must stay bounded. Not parallel: it measures the
-// heap.
+// A client sends new agents as fast as they are parsed. The agents of real visitors, who arrive
+// occasionally, must stay cached, and the memory must stay bounded. The test is not parallel,
+// because it measures the heap.
 func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	a, before, now := newAgentCache(), procstat.Heap(), time.Unix(1_790_000_000, 0)
 	a.read([]byte(phone), now)
@@ -74,26 +74,26 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 		if got := a.read(numbered(n), now); got.System != link.Windows {
-			t.Fatalf("new agent %d is %+v", n, got)
+			t.Fatalf("read of new agent %d = %+v, want Windows", n, got)
 		}
 		if n%agentsKept == agentsKept-1 {
 			if a.left.Store(0); a.read([]byte(phone), now).System != link.IOS {
-				t.Fatalf("after %d new agents the phone is unknown", n)
+				t.Fatalf("after %d new agents, the phone is no longer cached", n)
 			}
 			now = now.Add(time.Second)
 		}
 	}
 	if len(a.young) > agentsKept || len(a.old) > agentsKept {
-		t.Errorf("%d and %d agents are kept", len(a.young), len(a.old))
+		t.Errorf("%d young and %d old agents, want at most %d each", len(a.young), len(a.old), agentsKept)
 	}
 	if used := procstat.Heap() - before; used > 1<<20 {
-		t.Errorf("the cache takes %d KiB", used>>10)
+		t.Errorf("the cache takes %d KiB, want at most 1024", used>>10)
 	}
 	runtime.KeepAlive(a)
 }
 
-// BenchmarkAgents measures redirects in three cases: the agent is known (warm), the agent is new
-// and gets parsed (new, without a budget), and there is a flood of new agents (flood).
+// BenchmarkAgents measures redirects in three cases: a cached agent (warm), a new agent that is
+// parsed, without a budget (new), and a flood of new agents (flood).
 func BenchmarkAgents(b *testing.B) {
 	for _, redis := range []bool{false, true} {
 		for _, kind := range []string{"warm", "new", "flood"} {
@@ -123,7 +123,7 @@ func BenchmarkAgents(b *testing.B) {
 					ua := numbered(0)
 					begin := len(ua) - len("000000000.0 Safari/537.36")
 					for pb.Next() {
-						n := agent.Add(1) // also when warm, so that the three cases differ only in what they send
+						n := agent.Add(1) // also when warm, so that the cases differ only in their agents
 						if kind != "warm" {
 							strconv.AppendInt(ua[:begin], 100_000_000+n, 10)
 						}

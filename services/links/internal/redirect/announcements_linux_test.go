@@ -20,18 +20,18 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// generatorEnv turns the test binary into a process that announces changes. Its value has the
-// address of Redis, the number of partitions and the changes per second.
+// generatorEnv turns the test binary into a process that announces changes. Its value consists of
+// the address of Redis, the number of partitions and the changes per second.
 const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
 
 func init() {
 	if spec := os.Getenv(generatorEnv); spec != "" {
-		fmt.Fprintln(os.Stderr, generate(spec)) // runs until it is killed
+		fmt.Fprintln(os.Stderr, generate(spec)) // generate returns only on an error
 		os.Exit(1)
 	}
 }
 
-// generate announces changes of links that nobody visits until it is killed.
+// generate announces changes of unvisited links until the process is killed.
 func generate(spec string) error {
 	var addr string
 	var parts, rate int
@@ -45,7 +45,7 @@ func generate(spec string) error {
 	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
-	// 50 batches a second, since the changes of concurrent authors share calls.
+	// 50 batches per second, because the changes of concurrent authors share calls.
 	each := max(rate/50, 1)
 	pause := time.Duration(each) * time.Second / time.Duration(rate)
 	fmt.Println("ready")
@@ -61,9 +61,9 @@ func generate(spec string) error {
 	}
 }
 
-// BenchmarkServeBesideAnnouncements measures warm redirects while another process announces
-// changes of other links. It reports the CPU time that this process and Redis use for each
-// redirect (cpu-ns/op).
+// BenchmarkServeBesideAnnouncements measures redirects of cached links while another process
+// announces changes of other links. It reports the CPU time per redirect of this process and Redis
+// (cpu-ns/op).
 func BenchmarkServeBesideAnnouncements(b *testing.B) {
 	for _, parts := range []int{1, 4, 16} {
 		for _, rate := range []int{0, 700, 10_000} {
@@ -122,7 +122,7 @@ func processOf(b *testing.B, s *redisproc.Server) (pid int) {
 	b.Helper()
 	_, text, _ := strings.Cut(redistest.Do(b, s.Addr(), "INFO", "server"), "process_id:")
 	if _, err := fmt.Sscan(text, &pid); err != nil {
-		b.Fatal("Redis does not report its process id: ", err)
+		b.Fatal("read the process ID of Redis: ", err)
 	}
 	return pid
 }

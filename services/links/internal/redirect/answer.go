@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -160,21 +160,13 @@ var titles = map[apierr.Code]string{
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// failures logs why visits fail. Thousands of visits a second may fail for the same reason, so it
-// writes at most one line a second.
-type failures struct {
-	mu     sync.Mutex
-	told   time.Time
-	untold int // failed visits since the last line
-}
+// failures logs why visits fail. Thousands of visits a second may fail for the same reason, so
+// its limit is a line a second.
+type failures struct{ lograte.Limit }
 
 func (f *failures) warn(status int, cause error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.untold++
-	if now := time.Now(); now.Sub(f.told) >= time.Second {
-		slog.Warn("redirects fail", "service", "links-redirect", "status", status, "error", cause, "visits", f.untold)
-		f.told, f.untold = now, 0
+	if visits := f.DueAfter(time.Second, time.Now(), 1); visits > 0 {
+		slog.Warn("redirects fail", "service", "links-redirect", "status", status, "error", cause, "visits", visits)
 	}
 }
 

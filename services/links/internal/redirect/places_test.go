@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
-// gate records its calls and returns err.
+// gate records its calls and returns err from each.
 type gate struct {
 	asked []string
 	err   error
@@ -39,15 +39,15 @@ func TestAVisitToALinkWithALimitTakesOnePlace(t *testing.T) {
 		asked  []string
 		clicks int
 	}{
-		"a plain link":            {target: plain, status: 302, clicks: 1},
-		"a link with places":      {target: limited, status: 302, asked: []string{"take l |a"}, clicks: 1},
-		"an overtaken answer":     {target: limited, again: 3, status: 302, asked: []string{"take l |a"}, clicks: 1},
-		"one that is never sent":  {target: limited, again: 99, status: 503, asked: []string{"take l |a", "back l |a"}},
-		"a place that is unknown": {target: limited, err: errors.New("down"), status: 503, asked: []string{"take l |a"}},
-		"a link that changes": {
+		"link without a limit":          {target: plain, status: 302, clicks: 1},
+		"link with a limit":             {target: limited, status: 302, asked: []string{"take l |a"}, clicks: 1},
+		"answer overtaken three times":  {target: limited, again: 3, status: 302, asked: []string{"take l |a"}, clicks: 1},
+		"answer always overtaken":       {target: limited, again: 99, status: 503, asked: []string{"take l |a", "back l |a"}},
+		"place with an unknown outcome": {target: limited, err: errors.New("down"), status: 503, asked: []string{"take l |a"}},
+		"link that keeps changing": {
 			target: limited, err: places.ErrChanged, status: 503, asked: slices.Repeat([]string{"take l |a"}, tries),
 		},
-		"a link that is used up": {target: usedUp, status: 410},
+		"exhausted link": {target: usedUp, status: 410},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,10 +57,10 @@ func TestAVisitToALinkWithALimitTakesOnePlace(t *testing.T) {
 			s.links["|a"] = v.target
 			res := ask(h, "/a", "lrl.example")
 			if res.StatusCode() != v.status || res.StatusCode() == 503 && len(res.Header.Peek("Retry-After")) == 0 {
-				t.Errorf("answer %v, want %d", res, v.status)
+				t.Errorf("response %v, want %d, and Retry-After with 503", res, v.status)
 			}
 			if !slices.Equal(g.asked, v.asked) || len(y.clicks) != v.clicks {
-				t.Errorf("asked %q and counted %d, want %q and %d", g.asked, len(y.clicks), v.asked, v.clicks)
+				t.Errorf("got calls %q and %d clicks, want %q and %d", g.asked, len(y.clicks), v.asked, v.clicks)
 			}
 		})
 	}

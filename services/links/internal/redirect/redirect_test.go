@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shelf is a store in memory.
+// shelf is an in-memory store.
 type shelf struct {
 	mu    sync.Mutex
 	down  bool
@@ -60,11 +60,11 @@ func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 	return link.Site{DomainID: d}, ok, nil
 }
 
-// yes confirms everything and records what was counted.
+// yes confirms everything and records the clicks.
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // how many answers it first reports as overtaken
+	again  int // number of answers to report as overtaken
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -80,7 +80,7 @@ func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
 	return clicks.Outcome{Counted: c != nil}
 }
 
-// Undo takes back the last click that equals c.
+// Undo removes the last click that equals c.
 func (y *yes) Undo(_ clicks.Answer, c link.Click) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -118,11 +118,11 @@ func TestServeCountsAnOvertakenAnswerOnce(t *testing.T) {
 	}
 	want := link.Click{LinkID: "l", Day: link.DayOf(time.Now()), Device: link.Mobile}
 	if len(y.clicks) != 1 || y.clicks[0] != want {
-		t.Errorf("clicks %+v, want one %+v", y.clicks, want)
+		t.Errorf("clicks = %+v, want one %+v", y.clicks, want)
 	}
 	y.again = 100
 	if res := ask(h, "/a", "lrl.example"); res.StatusCode() != 503 || len(res.Header.Peek("Retry-After")) == 0 {
-		t.Errorf("an answer that is overtaken again and again: %v", res)
+		t.Errorf("response to a visit that is always overtaken: %v, want 503 with Retry-After", res)
 	}
 }
 
@@ -145,11 +145,11 @@ func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 		ask(h, "/a", "lrl.example")
 	}
 	if traced != 1 || len(ended) != 1 || ended[0] != 302 {
-		t.Errorf("%d loads were part of a trace and traces ended with %v, want one cold visit with 302", traced, ended)
+		t.Errorf("got %d traced loads and traces with the statuses %v, want one uncached visit with 302", traced, ended)
 	}
 }
 
-// loader is a shelf with another Target.
+// loader is a shelf with its own Target method.
 type loader struct {
 	*shelf
 	load func(ctx context.Context, key string) (link.Target, bool, error)
@@ -169,7 +169,7 @@ func TestServeSendsOneCleanLocation(t *testing.T) {
 	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: u.Location}
 	raw := ask(h, "/a", "lrl.example").String()
 	if strings.Count(raw, "Location:") != 1 || strings.Contains(raw, "Set-Cookie: ") || !strings.Contains(raw, "Location: https://x.example/%0d%0aSet-Cookie:%20a=b?%C3%BC#%3C%3E\r\n") {
-		t.Errorf("response:\n%s", raw)
+		t.Errorf("response, want one escaped Location header:\n%s", raw)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestPagesEscapeWhatOwnersWrite(t *testing.T) {
 	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: `https://x.example/"%3E%3Cscript%3E`, OpenGraph: &link.MetaTags{Title: evil, Description: evil, Image: "https://x.example/i.png?a=1&b=2"}}
 	for _, res := range []*fasthttp.Response{ask(h, "/a+", "lrl.example"), ask(h, "/a", "lrl.example", "User-Agent", "Twitterbot/1.0")} {
 		if body := string(res.Body()); res.StatusCode() != 200 || strings.Contains(body, "<script") || !strings.Contains(string(res.Header.Peek("Content-Security-Policy")), "default-src 'none'") {
-			t.Errorf("page %d:\n%s", res.StatusCode(), body)
+			t.Errorf("page with status %d, want 200, escaped text and a content security policy:\n%s", res.StatusCode(), body)
 		}
 	}
 }
@@ -203,33 +203,33 @@ func TestServeRefusesANetworkThatScansAndNeverWhatIsInMemory(t *testing.T) {
 	}
 	for i := range 20 {
 		if res := ask(fmt.Sprint("/none", i), "192.0.2.1"); res.StatusCode() != 404 {
-			t.Fatalf("miss %d: %v", i, res)
+			t.Fatalf("miss %d: %v, want 404", i, res)
 		}
 	}
 	for i := range 5 {
 		res := ask(fmt.Sprint("/other", i), "192.0.2.1")
 		if res.StatusCode() != 429 || len(res.Header.Peek("Retry-After")) == 0 || !strings.Contains(string(res.Body()), "RATE_LIMITED") {
-			t.Fatalf("beyond the budget: %v", res)
+			t.Fatalf("miss over the budget: %v, want 429 with Retry-After", res)
 		}
 	}
 	if res := ask("/b", "192.0.2.1"); res.StatusCode() != 429 {
-		t.Errorf("a link that is not in memory: %d, want 429 like any lookup", res.StatusCode())
+		t.Errorf("uncached link: status %d, want 429 as for any lookup", res.StatusCode())
 	}
 	if res := ask("/b", "192.0.2.2"); res.StatusCode() != 302 {
-		t.Errorf("another network is answered %d", res.StatusCode())
+		t.Errorf("visit from another network: status %d, want 302", res.StatusCode())
 	}
 	clock.Add(int64(40 * time.Second / 100)) // 0.4 s
 	for _, path := range []string{"/a", "/b"} {
 		if res := ask(path, "192.0.2.1"); res.StatusCode() != 302 {
-			t.Errorf("%s is in memory, and the answer is %d", path, res.StatusCode())
+			t.Errorf("cached %s: status %d, want 302", path, res.StatusCode())
 		}
 	}
 	if res := ask("/none19", "192.0.2.1"); res.StatusCode() != 404 {
-		t.Errorf("a known miss is answered %d", res.StatusCode())
+		t.Errorf("cached miss: status %d, want 404", res.StatusCode())
 	}
 	clock.Add(int64(time.Second))
 	if a, b := ask("/once", "192.0.2.1").StatusCode(), ask("/more", "192.0.2.1").StatusCode(); a != 404 || b != 429 {
-		t.Errorf("a second later: %d and %d, want one lookup", a, b)
+		t.Errorf("two misses after 0.4 s: status %d and %d, want 404 and 429", a, b)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 	y := &overtaken{yes: &yes{}}
 	h, s := newHandler(y)
 	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/"}
-	y.change = func() { // the link is deleted between the click and its confirmation
+	y.change = func() { // the link is deleted before the click is confirmed
 		s.mu.Lock()
 		delete(s.links, "|a")
 		s.mu.Unlock()
@@ -248,7 +248,7 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 		t.Fatal(res)
 	}
 	if len(y.clicks) != 0 {
-		t.Errorf("a 404 is counted: %+v", y.clicks)
+		t.Errorf("clicks after a 404 = %+v, want none", y.clicks)
 	}
 	y.change = func() {
 		s.mu.Lock()
@@ -261,7 +261,7 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 		t.Fatal(res)
 	}
 	if len(y.clicks) != 1 || y.clicks[0].LinkID != "n" {
-		t.Errorf("clicks %+v, want one of the link that was answered", y.clicks)
+		t.Errorf("clicks = %+v, want one of the link n", y.clicks)
 	}
 }
 
@@ -276,7 +276,8 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 		}}}
 	}
 	s.links["|a"] = leads("phones")
-	// The owner renames the rule while a visitor waits. The click must count for the new name.
+	// The owner renames the rule while a visitor is waiting. The click must be counted under the
+	// new name.
 	rename := func() {
 		s.mu.Lock()
 		s.links["|a"] = leads("mobile")
@@ -291,22 +292,22 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 	} {
 		y.change = v.change
 		if res := ask(h, "/a", "lrl.example", "User-Agent", v.agent); res.StatusCode() != 302 || string(res.Header.Peek("Location")) != v.to {
-			t.Fatalf("%s is answered %v, want %s", v.agent, res, v.to)
+			t.Fatalf("visit with %s: %v, want 302 to %s", v.agent, res, v.to)
 		}
 	}
 	var rules []string
 	for _, c := range y.clicks {
 		if c.Country != "DE" {
-			t.Errorf("the click has the country %q", c.Country)
+			t.Errorf("country of the click = %q, want DE", c.Country)
 		}
 		rules = append(rules, c.Rule)
 	}
 	if want := []string{"phones", "", "mobile"}; !slices.Equal(rules, want) {
-		t.Errorf("clicks of the rules %q, want %q", rules, want)
+		t.Errorf("rules of the clicks = %q, want %q", rules, want)
 	}
 }
 
-// overtaken counts a click and lets a change overtake its answer, once.
+// overtaken counts a click and reports its first answer as overtaken by a change.
 type overtaken struct {
 	*yes
 	change func()
@@ -335,16 +336,16 @@ func TestServeASuspendedAccountIsOutOfService(t *testing.T) {
 		m.Invalidate(invalidation.AccountKey("acc"))
 		want := map[bool]int{false: 302, true: 410}[suspended]
 		if res := ask(h, "/a", "lrl.example", "Accept", "application/json"); res.StatusCode() != want || suspended && !strings.Contains(string(res.Body()), "ACCOUNT_SUSPENDED") {
-			t.Errorf("suspended %v: %v, want %d", suspended, res, want)
+			t.Errorf("suspended = %v: response %v, want %d", suspended, res, want)
 		}
 	}
 	if len(y.clicks) != 2 {
-		t.Errorf("%d clicks, want those that were redirected", len(y.clicks))
+		t.Errorf("got %d clicks, want 2, one for each redirect", len(y.clicks))
 	}
 }
 
-// A program that calls the API at a short host gets JSON with the right address. A visitor gets
-// a page, and a custom domain reveals nothing about the deployment.
+// A program that calls the API at a short host gets JSON with the right URL. A visitor gets a page,
+// and a custom domain reveals nothing about the deployment.
 func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 	t.Parallel()
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{"go.example.com": "d"}}
@@ -366,17 +367,17 @@ func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 		status     int
 		json, told bool
 	}{
-		"a call with JSON":             {post("lrl.example", "application/json; charset=utf-8"), 405, true, true},
-		"a call with JSON in capitals": {postTo("lrl.example", "/links", "Application/JSON"), 405, true, true},
-		"a call with a form":           {post("lrl.example", "application/x-www-form-urlencoded"), 405, false, true},
-		"a call of a custom domain":    {post("go.example.com", "application/json"), 405, true, false},
-		"a GET with JSON wanted":       {ask(h, "/api/v1/links", "lrl.example", "Accept", "application/json"), 404, true, true},
-		"a visitor":                    {ask(h, "/nothing", "lrl.example", "Accept", "text/html,application/json;q=0.9"), 404, false, false},
+		"POST of JSON":                         {post("lrl.example", "application/json; charset=utf-8"), 405, true, true},
+		"POST of JSON, media type in capitals": {postTo("lrl.example", "/links", "Application/JSON"), 405, true, true},
+		"POST of a form":                       {post("lrl.example", "application/x-www-form-urlencoded"), 405, false, true},
+		"POST on a custom domain":              {post("go.example.com", "application/json"), 405, true, false},
+		"GET that accepts JSON":                {ask(h, "/api/v1/links", "lrl.example", "Accept", "application/json"), 404, true, true},
+		"visitor":                              {ask(h, "/nothing", "lrl.example", "Accept", "text/html,application/json;q=0.9"), 404, false, false},
 	} {
 		body := string(tt.res.Body())
 		isJSON := strings.HasPrefix(body, `{"error":{`) && strings.Contains(body, `"docUrl":"/docs/guides/errors#`)
 		if tt.res.StatusCode() != tt.status || isJSON != tt.json || strings.Contains(body, address) != tt.told {
-			t.Errorf("%s: %d %.200s; want %d, JSON %v, the address %v", name, tt.res.StatusCode(), body, tt.status, tt.json, tt.told)
+			t.Errorf("%s: %d %.200s; want %d, JSON = %v, URL of the API = %v", name, tt.res.StatusCode(), body, tt.status, tt.json, tt.told)
 		}
 	}
 }
@@ -393,11 +394,11 @@ func FuzzServe(f *testing.F) {
 		switch res := ask(h, uri, host); res.StatusCode() {
 		case 302:
 			if l := string(res.Header.Peek("Location")); l != "https://x.example/" && l != "https://y.example/" {
-				t.Fatalf("%q at %q leads to %q", uri, host, l)
+				t.Fatalf("visit of %q at %q: location %q, want one of the two links", uri, host, l)
 			}
 		case 200, 204, 404:
 		default:
-			t.Fatalf("%q at %q answers %d", uri, host, res.StatusCode())
+			t.Fatalf("visit of %q at %q: unexpected status %d", uri, host, res.StatusCode())
 		}
 	})
 }
@@ -414,7 +415,7 @@ func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	for i := range n {
 		var a invalidation.Answer
 		err := m.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", fmt.Sprintf("slug%07d", i))
-		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // the machine is busy
+		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // on a busy machine
 			err = m.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", fmt.Sprintf("slug%07d", i))
 		}
 		if err != nil || a.Target() == nil {
@@ -422,17 +423,17 @@ func TestMemoryHoldsAMillionLinks(t *testing.T) {
 		}
 	}
 	used := procstat.Heap() - before
-	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/int64(n), m.Len())
+	t.Logf("%d links in %d MiB, %d bytes each; %d stay cached", n, used>>20, used/int64(n), m.Len())
 	if used > limit/1_000_000*int64(n) {
-		t.Errorf("a million would take %d MiB, want at most 400", used/int64(n)*1_000_000>>20)
+		t.Errorf("a million links would take %d MiB, want at most 400", used/int64(n)*1_000_000>>20)
 	}
 	if m.Len() < n*99/100 {
-		t.Errorf("only %d of %d are kept: the weights are too high", m.Len(), n)
+		t.Errorf("%d of %d links stay cached, want at least 99 %%: the weights are too high", m.Len(), n)
 	}
 	runtime.KeepAlive(m)
 }
 
-// generated is a store that has every link.
+// generated is a store in which every link exists.
 type generated struct{}
 
 func (generated) Target(_ context.Context, key string) (link.Target, bool, error) {
@@ -443,8 +444,8 @@ func (generated) Host(context.Context, string) (link.Site, bool, error) {
 	return link.Site{}, false, nil
 }
 
-// ruled is a store that has every link. Each link has 20 rules, and only the last one matches
-// every visitor.
+// ruled is a store in which every link exists. Each link has 20 rules, and only the last rule
+// matches every visitor.
 type ruled struct{ generated }
 
 func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error) {
@@ -463,11 +464,11 @@ func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error
 // nobody reports that no account is suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
-// BenchmarkServeWarm measures a redirect from memory: without a click log, and with the
-// real one and a real Redis.
+// BenchmarkServeWarm measures a redirect of a cached link, without a click log and with a real
+// click log and a real Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
-	b.Run("the last of 20 rules", func(b *testing.B) {
+	b.Run("last of 20 rules", func(b *testing.B) {
 		benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Target: ruled{}.Target, Host: ruled{}.Host, Suspended: nobody, Capacity: 64 << 20}), confirmed{})
 	})
 	b.Run("with Redis", func(b *testing.B) {
@@ -509,15 +510,15 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 		for pb.Next() {
 			h.Serve(&ctx)
 			if ctx.Response.StatusCode() != 302 {
-				b.Errorf("status %d", ctx.Response.StatusCode())
+				b.Errorf("status %d, want 302", ctx.Response.StatusCode())
 			}
 			ctx.Response.Reset()
 		}
 	})
 }
 
-// The log must say why visits fail, but a flood of failing visits must not flood the log.
-// Not parallel: the whole process shares the logger.
+// The log must contain the cause of failed visits, but many failed visits must not flood the log.
+// The test is not parallel, because the logger is shared by the whole process.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -527,23 +528,23 @@ func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 		var f failures
 		for range 250 {
 			f.warn(503, errors.New("Firestore does not answer"))
-			time.Sleep(10 * time.Millisecond) // on the clock of the synctest bubble
+			time.Sleep(10 * time.Millisecond) // uses the fake clock of the synctest bubble
 		}
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], "Firestore does not answer") || !strings.Contains(lines[0], "visits=1") ||
 		!strings.Contains(lines[1], "visits=100") || !strings.Contains(lines[1], "level=WARN") {
-		t.Errorf("250 visits in 2.5 s wrote\n%s", log.String())
+		t.Errorf("log of 250 failed visits in 2.5 s, want 3 lines:\n%s", log.String())
 	}
 	log.Reset()
 	h, s := newHandler(&yes{})
 	s.down = true
 	if res := ask(h, "/cold", "lrl.example"); res.StatusCode() != 503 || !strings.Contains(log.String(), "error=") {
-		t.Errorf("%d wrote %q", res.StatusCode(), log.String())
+		t.Errorf("failed visit: status %d, log %q; want 503 and a line with the error", res.StatusCode(), log.String())
 	}
 	log.Reset()
 	s.down = false
 	if res := ask(h, "/none", "lrl.example"); res.StatusCode() != 404 || log.Len() > 0 {
-		t.Errorf("%d wrote %q", res.StatusCode(), log.String())
+		t.Errorf("visit of an unknown link: status %d, log %q; want 404 and no line", res.StatusCode(), log.String())
 	}
 }

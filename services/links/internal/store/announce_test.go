@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// heard keeps the announced keys until the test takes them.
+// heard collects the announced keys until the test takes them.
 type heard struct {
 	mu   sync.Mutex
 	keys []string
@@ -43,8 +43,8 @@ func (h *heard) take() []string {
 	return slices.Compact(keys)
 }
 
-// A change that is not announced stays invisible on every replica until its cache entry
-// expires. Each step below fails if the call that announces it is missing.
+// A change that is not announced stays invisible on every replica until its cache entry expires.
+// Each step below fails if the call that announces its change is missing.
 func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -57,7 +57,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if diff := cmp.Diff(want, h.take()); diff != "" {
-			t.Errorf("%s announced (-want +got):\n%s", what, diff)
+			t.Errorf("announcements of: %s (-want +got):\n%s", what, diff)
 		}
 	}
 	allow := func(int64) error { return nil }
@@ -80,16 +80,16 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	one := first[0]
 	again := origin(2)
 	_, err = create(again, "two", "three")
-	step("create of several", err, "|three", "|two")
+	step("create of several links", err, "|three", "|two")
 	_, err = create(again, "two", "three")
-	step("the same request again, whose first attempt may have died before it announced", err, "|three", "|two")
+	step("retry of a create whose first attempt may have died before its announcement", err, "|three", "|two")
 
 	four, err := create(origin(4), "")
-	step("create with a generated slug, which nobody can have visited", err)
+	step("create with a generated slug, which has no visitors yet", err)
 	key := "|" + strings.ToLower(string(four[0].Slug))
-	step("delete of it", links.Delete(ctx, "acc", four[0].ID, allow), key)
+	step("delete of the link with a generated slug", links.Delete(ctx, "acc", four[0].ID, allow), key)
 	_, err = create(origin(4), "")
-	step("the same create again, after a visitor may have seen that the link is gone", err, key)
+	step("retry of the create after a visitor may have seen the deleted link", err, key)
 	purged := []string{"|three", "|two", key}
 	slices.Sort(purged)
 
@@ -98,34 +98,34 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	same, err := links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
 	step("update that changes nothing", err, "|one")
 	if same.Rev != 2 {
-		t.Errorf("an empty update created revision %d", same.Rev)
+		t.Errorf("revision after an empty update = %d, want 2", same.Rev)
 	}
 
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_1"})
 	step("takedown", err, "|one")
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_1"})
-	step("the same takedown again", err, "|one")
+	step("repeated takedown", err, "|one")
 	step("lift", links.Lift(ctx, "|one", "tkd_1"), "|one")
-	step("the same lift again", links.Lift(ctx, "|one", "tkd_1"), "|one")
+	step("repeated lift", links.Lift(ctx, "|one", "tkd_1"), "|one")
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_2"})
 	step("takedown", err, "|one")
 	step("delete", links.Delete(ctx, "acc", one.ID, allow), "|one")
 	gone := func(accountID string) error {
 		if err := links.Delete(ctx, accountID, one.ID, allow); apierr.CodeOf(err) != apierr.LinkNotFound {
-			return fmt.Errorf("a repeated delete ends with %w", err)
+			return fmt.Errorf("repeated delete: %w, want LINK_NOT_FOUND", err)
 		}
 		return nil
 	}
-	step("the same delete again, whose first attempt may have died before it announced", gone("acc"), "|one")
-	step("a delete of somebody else's deleted link", gone("other"))
+	step("retry of a delete whose first attempt may have died before its announcement", gone("acc"), "|one")
+	step("delete of another account's deleted link", gone("other"))
 	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
-	step("a repeated delete of several", err, "|one")
+	step("repeated delete of several links", err, "|one")
 	step("lift of a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
 	_, err = links.Purge(ctx, "acc", link.Top, 10)
 	step("purge", err, purged...)
 
 	d := domains.New("acc", "go.example.com")
-	step("claim, which gives nobody a host", domains.Claim(ctx, d, 0))
+	step("claim, which does not assign the host", domains.Claim(ctx, d, 0))
 	w.proofs.show("go.example.com", d)
 	_, err = domains.Verify(ctx, "acc", d.ID)
 	step("verify", err, "go.example.com")
@@ -133,10 +133,10 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 
 	suspended := tenant.Standing{State: tenant.Suspended, Version: 2}
 	step("suspend", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
-	step("the same suspension again", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
+	step("repeated suspension", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
-// If the answer of a commit is lost, the commit may have succeeded, so it is announced too.
+// A commit that loses its answer may have succeeded. Its change must therefore be announced too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -145,17 +145,17 @@ func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	w.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true})
 	title := patch(link.Patch{func(l *link.Link) { l.Title = "t" }})
 	if _, err := w.links.Update(t.Context(), "acc", l.ID, func(int64) error { return nil }, title); err == nil {
-		t.Fatal("a lost answer returned no error")
+		t.Fatal("Update with a lost answer succeeded, want an error")
 	}
 	if got := w.heard.take(); len(got) != 1 {
-		t.Errorf("announced %v, want the link's slug", got)
+		t.Errorf("announcements = %v, want the link's slug", got)
 	}
 }
 
-// patch returns an edit that does not depend on the link.
+// patch returns an edit that does not depend on the current link.
 func patch(p link.Patch) func(*link.Link) (link.Patch, error) {
 	return func(*link.Link) (link.Patch, error) { return p, nil }
 }
 
-// anyVersion allows a domain to be deleted whatever its version.
+// anyVersion allows a domain to be deleted in any version.
 func anyVersion(*customdomain.Domain) error { return nil }

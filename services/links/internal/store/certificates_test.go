@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 )
 
-// Nothing of an erased account is left, not even the pauses of its deleted domains.
+// Forget must delete everything of an account, even the pauses of its deleted domains.
 func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -38,13 +38,13 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	for host, want := range map[string]bool{"a.example.com": false, "b.example.com": true} {
 		r, found, err := b.Certificates().Certificate(t.Context(), host)
 		if err != nil || found != want {
-			t.Errorf("the record of %s: found = %v, %v; want %v: %+v", host, found, err, want, r)
+			t.Errorf("record of %s: found = %v, %v; want %v for %+v", host, found, err, want, r)
 		}
 	}
 }
 
-// A certificate that cannot be read does not prevent anyone from deleting a domain or from
-// verifying its name.
+// An unreadable certificate must not prevent a domain from being deleted or its name from being
+// verified.
 func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -60,14 +60,14 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, found, err := b.Certificates().Certificate(t.Context(), d.Hostname); found || err != nil {
-		t.Errorf("the record is still there: %v", err)
+		t.Errorf("certificate of the deleted domain: found = %v, %v; want none", found, err)
 	}
 	if _, err := b.domains.Get(t.Context(), "a", d.ID); apierr.CodeOf(err) != apierr.DomainNotFound {
-		t.Errorf("the domain is still there: %v", err)
+		t.Errorf("get the deleted domain: %v, want DOMAIN_NOT_FOUND", err)
 	}
 }
 
-// Not parallel: the whole process shares the metric.
+// The test is not parallel, because the metric is shared by the whole process.
 func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b := newWorld(t)
 	waits := b.Certificates().Waits()
@@ -76,12 +76,12 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 		t.Helper()
 		d, err := waits.Depth(t.Context())
 		if err != nil || d.N != n {
-			t.Errorf("%s: %d wait, %v; want %d", when, d.N, err, n)
+			t.Errorf("%s: %d certificates are due, %v; want %d", when, d.N, err, n)
 		}
 		if series := testutil.CollectAndCount(earliestEnd); series == 0 != end.IsZero() {
-			t.Errorf("%s: the earliest end has %d series", when, series)
+			t.Errorf("%s: the metric has %d series, want one only if a certificate exists", when, series)
 		} else if got := testutil.ToFloat64(earliestEnd.WithLabelValues()); series > 0 && got != float64(end.Unix()) {
-			t.Errorf("%s: the earliest end is %v, want %v", when, got, end.Unix())
+			t.Errorf("%s: earliest expiry = %v, want %v", when, got, end.Unix())
 		}
 	}
 	look("no certificate", 0, time.Time{})
@@ -103,10 +103,10 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	}
 	look("two certificates", 0, ends["b.example.com"])
 	b.offset.Store(int64(20 * 24 * time.Hour))
-	look("one is to be renewed", 1, ends["b.example.com"])
+	look("one renewal due", 1, ends["b.example.com"])
 	b.offset.Store(int64(50 * 24 * time.Hour))
-	look("it has ended", 1, ends["a.example.com"])
+	look("one certificate expired", 1, ends["a.example.com"])
 	if waits.Lost(); testutil.CollectAndCount(earliestEnd) != 0 {
-		t.Error("a replica that has lost the turn still reports an end")
+		t.Error("the metric still has a value after Lost")
 	}
 }

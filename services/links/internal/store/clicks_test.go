@@ -10,7 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// counted returns a link's clicks and referrers, and checks the clicks against the link's day.
+// counted returns a link's clicks and referrers. It also checks that the link and its day have the
+// same number of clicks.
 func counted(t *testing.T, b world, id string, day link.Day) (total int64, referrers map[string]int64) {
 	t.Helper()
 	l, err := b.Link(t.Context(), id)
@@ -19,7 +20,7 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	}
 	st, err := b.Stats(t.Context(), id, day, day)
 	if err != nil || st.Total != l.Clicks {
-		t.Errorf("the day has %d clicks, the link %d, %v", st.Total, l.Clicks, err)
+		t.Errorf("the day has %d clicks, the link %d, %v; want them equal", st.Total, l.Clicks, err)
 	}
 	referrers = map[string]int64{}
 	for _, r := range st.Referrers {
@@ -28,7 +29,8 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
-// Visitors choose referring hosts, and owners choose the names of rules. Every name must count.
+// Visitors choose referring hosts, and owners choose the names of rules. Clicks with any name must
+// be counted.
 func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -48,24 +50,24 @@ func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, []*link.Tally{tally(id, day, visits...)}); err != nil || refused > 0 {
-		t.Fatalf("Count: %d refused, %v", refused, err)
+		t.Fatalf("Count: %d rejected, %v; want none", refused, err)
 	}
 	total, referrers := counted(t, b, id, day)
 	if total != int64(len(visits)) {
-		t.Errorf("%d of %d clicks are counted", total, len(visits))
+		t.Errorf("counted %d clicks, want %d", total, len(visits))
 	}
 	for _, name := range names {
 		if want := map[bool]int64{true: int64(1 + len(ofOwners)), false: 1}[name == ""]; referrers[name] != want {
-			t.Errorf("%q has %d clicks, want %d; all: %v", name, referrers[name], want, referrers)
+			t.Errorf("referrer %q has %d clicks, want %d; all referrers: %v", name, referrers[name], want, referrers)
 		}
 	}
 	days, _, err := b.Days(t.Context(), id, 0, 2)
 	if err != nil || len(days) != 1 || len(days[0].Rules) != len(names)+len(ofOwners) {
-		t.Fatalf("the days are %+v, %v", days, err)
+		t.Fatalf("days = %+v, %v; want one day with all rules", days, err)
 	}
 	for _, share := range days[0].Rules {
 		if share.Clicks != 1 || !slices.Contains(append(names, ofOwners...), share.Name) {
-			t.Errorf("the rule %q has %d clicks", share.Name, share.Clicks)
+			t.Errorf("rule %q has %d clicks, want a rule of the test with 1", share.Name, share.Clicks)
 		}
 	}
 }
@@ -80,7 +82,7 @@ func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 		for _, l := range links {
 			tallies = append(tallies, tally(l.ID, day, link.Click{Referrer: "good.example"}))
 		}
-		// The database refuses a reserved document name, as it may refuse other data.
+		// The database rejects a reserved document name, as it may reject other data.
 		tallies = slices.Insert(tallies, 1, tally("__reserved__", day, link.Click{}, link.Click{}))
 		p, err := c.Progress(t.Context())
 		if err != nil {
@@ -88,7 +90,7 @@ func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 		}
 		next, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies)
 		if err != nil || refused != 2 || next.Producers["p"].Batch != 1 {
-			t.Fatalf("Count of %d links: %d refused, %v", n, refused, err)
+			t.Fatalf("Count of %d links: %d rejected, %v; want 2 rejected and the batch recorded", n, refused, err)
 		}
 		for i, l := range links {
 			if total, _ := counted(t, b, l.ID, day); total != 1 {
@@ -97,14 +99,14 @@ func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 		}
 		aside, err := b.db.Collection("clickRefused").Documents(t.Context()).GetAll()
 		if err != nil || len(aside) != 1 {
-			t.Fatalf("%d tallies are set aside, %v", len(aside), err)
+			t.Fatalf("got %d rejected tallies in the store, %v; want 1", len(aside), err)
 		}
 		raw, _ := aside[0].Data()["tally"].([]byte)
 		if !strings.Contains(string(raw), "__reserved__") {
-			t.Errorf("set aside is %s", raw)
+			t.Errorf("stored tally = %s, want the rejected one", raw)
 		}
 		if rest, err := b.db.Collection("clickPending").Documents(t.Context()).GetAll(); err != nil || len(rest) > 0 {
-			t.Errorf("%d parts are pending, %v", len(rest), err)
+			t.Errorf("got %d pending parts, %v; want none", len(rest), err)
 		}
 	}
 }
@@ -127,17 +129,16 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
-		t.Fatalf("Count: %d refused, %v", refused, err)
+		t.Fatalf("Count: %d rejected, %v; want none", refused, err)
 	}
 	for _, l := range []int{0, 100, 249} {
 		if total, _ := counted(t, b, links[l].ID, day); total != 60 {
-			t.Errorf("link %d has %d clicks", l, total)
+			t.Errorf("link %d has %d clicks, want 60", l, total)
 		}
 	}
 }
 
-// A link without rules stores nothing about rules: not in its days, and not while its clicks
-// are pending.
+// A link without rules stores nothing about rules, neither in its days nor with its pending clicks.
 func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -145,7 +146,7 @@ func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	plain := tally(id, day, link.Click{}, link.Click{Referrer: "a.example"})
 	pending, err := pendingDocOf([]*link.Tally{plain})
 	if err != nil || strings.Contains(string(pending.Counts), "Rules") {
-		t.Errorf("pending clicks are %s, %v", pending.Counts, err)
+		t.Errorf("pending clicks = %s, %v; want no rules", pending.Counts, err)
 	}
 	c := b.Counts(0, 1, errOvertaken)
 	if _, _, err := c.Count(t.Context(), link.Progress{}, map[string]link.Mark{"p": {Batch: 1, Day: day}}, []*link.Tally{plain}); err != nil {
@@ -156,16 +157,16 @@ func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, stored := snap.Data()["rules"]; stored || snap.Data()["clicks"] != int64(2) {
-		t.Errorf("the day is %v", snap.Data())
+		t.Errorf("day = %v, want 2 clicks and no rules", snap.Data())
 	}
 	st, err := b.Stats(t.Context(), id, day, day)
 	if err != nil || len(st.Rules) != 1 || st.Rules[0] != (link.Share{Clicks: 2}) {
-		t.Errorf("clicks by rule are %v, %v", st.Rules, err)
+		t.Errorf("clicks by rule = %v, %v; want 2 without a rule", st.Rules, err)
 	}
 }
 
-// Counting many links takes several commits. The flusher knows what it wrote for them, so it must
-// not read that back.
+// Counting many links takes several commits. The flusher knows the data that it wrote for them and
+// must not read it back.
 func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -180,19 +181,19 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	}
 	before := b.cloud.Firestore.Stats().Reads
 	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
-		t.Fatalf("Count: %d refused, %v", refused, err)
+		t.Fatalf("Count: %d rejected, %v; want none", refused, err)
 	}
-	// The flusher reads the progress, which does not exist yet.
+	// The flusher reads only the progress, which does not exist yet.
 	if got := b.cloud.Firestore.Stats().Reads - before; got > 1 {
-		t.Errorf("%d documents were read, want 1 at most", got)
+		t.Errorf("%d documents were read, want at most 1", got)
 	}
 	if total, _ := counted(t, b, tallies[0].LinkID, day); total != 1 {
-		t.Errorf("%d clicks are counted, want 1", total)
+		t.Errorf("counted %d clicks, want 1", total)
 	}
 }
 
-// A slow flusher may find that another one has already counted some of the part that it has just
-// written.
+// A slow flusher may find that another flusher has already counted some clicks of the part that it
+// has just written.
 func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -210,11 +211,11 @@ func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := b.Counts(0, 1, errOvertaken).finishPiece(t.Context(), "part", 1, nil); left != 2 || err != nil {
-		t.Fatalf("the other flusher leaves %d, %v", left, err)
+		t.Fatalf("the other flusher left %d links, %v; want 2", left, err)
 	}
-	for range 2 { // the second time the part is gone
+	for range 2 { // in the second round, the part no longer exists
 		if refused, err := c.finishOne(t.Context(), part{"part", tallies, written.UpdateTime}); refused > 0 || err != nil {
-			t.Fatalf("%d refused, %v", refused, err)
+			t.Fatalf("finishOne: %d rejected, %v; want none", refused, err)
 		}
 	}
 	for _, x := range tallies {

@@ -21,11 +21,10 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// Accounts get exactly as many links as their limit allows, and no caller is told that an
-// account is full before it is. A commit takes 30 ms, as in Firestore.
+// An account gets exactly as many links as its limit allows, and no caller is told that the account
+// is full while it is not. A commit takes 30 ms, as in Firestore.
 //
-// With LINKREEL_FULL the test also fills accounts that start empty, and one up to a
-// million links.
+// With LINKREEL_FULL the test also fills accounts that start empty, with up to a million links.
 func TestLimitsHoldAndAreReached(t *testing.T) {
 	t.Parallel()
 	type run struct{ limit, begun int }
@@ -35,7 +34,7 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 	for _, r := range runs {
 		t.Run(fmt.Sprintf("%d from %d", r.limit, r.begun), func(t *testing.T) {
-			if r.limit < 1000 { // the larger ones need all the CPU
+			if r.limit < 1000 { // larger tests need all CPU time
 				t.Parallel()
 			}
 			b := newWorld(t)
@@ -46,20 +45,19 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 			// Read the statistics now, before the test's own reads add to them.
 			s, hot := b.cloud.Firestore.Stats(), b.cloud.Firestore.MaxSustainedWrites(10*time.Second)
 			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
-				t.Errorf("%d links were made, and there are %d, %v; want %d", made, have, err, r.limit)
+				t.Errorf("%d links created, %d counted, %v; want a total of %d", made, have, err, r.limit)
 			}
-			t.Logf("%d links made: %.2f reads and %.2f writes each, refusals included; %d times RATE_LIMITED; most written: %s, %d times in 10 s",
+			t.Logf("%d links created: %.2f reads and %.2f writes each, including rejected creates; %d times RATE_LIMITED; most frequent writes: %s, %d in 10 s",
 				made, float64(s.Reads)/float64(made), float64(s.Writes)/float64(made), waited, hot.Document, hot.Writes)
 			if hot.Writes > 13 {
-				t.Errorf("%s was written %d times in 10 s", hot.Document, hot.Writes)
+				t.Errorf("%s was written %d times in 10 s, want at most 13", hot.Document, hot.Writes)
 			}
 		})
 	}
 }
 
-// TestAFullAccountIsCountedOnce checks that one count is enough to refuse a create. A large
-// account is counted only every few seconds, so a create that needed two counts would rarely get
-// its answer.
+// TestAFullAccountIsCountedOnce checks that one count is enough to reject a create. A large account
+// is counted only every few seconds, and a create that needed two counts would rarely complete.
 func TestAFullAccountIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -68,7 +66,7 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	links, ctx := b.replica(t), asked(t.Context())
 	b.cloud.Firestore.ResetStats()
 	if err := links.Create(ctx, p, identity.Origin{Nonce: "one", At: time.Now()}, draft("")); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("a create: %v", err)
+		t.Errorf("create in a full account: %v, want QUOTA_EXCEEDED", err)
 	}
 	results, err := links.CreateAll(asked(t.Context()), p, identity.Origin{Nonce: "two", At: time.Now()}, []link.Draft{draft(""), draft("")})
 	if err != nil {
@@ -76,20 +74,20 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	}
 	for _, r := range results {
 		if apierr.CodeOf(r.Err) != apierr.QuotaExceeded {
-			t.Errorf("one of several: %v", r.Err)
+			t.Errorf("item of a bulk create in a full account: %v, want QUOTA_EXCEEDED", r.Err)
 		}
 	}
 	if n := b.cloud.Firestore.Stats().Calls["RunAggregationQuery"]; n != 2 {
-		t.Errorf("the links were counted %d times for two creates", n)
+		t.Errorf("the links were counted %d times for two creates, want 2", n)
 	}
 }
 
-// asked returns the context of a request that begins now.
+// asked returns the context of a request that starts now.
 func asked(ctx context.Context) context.Context {
 	return identity.WithRequest(ctx, &identity.Request{Began: time.Now()})
 }
 
-// begin stores n links of the account, with only the fields that a count needs.
+// begin stores n links of the account, with only the fields that a count reads.
 func (b world) begin(t *testing.T, n int) {
 	t.Helper()
 	for i := 0; i < n; {
@@ -121,8 +119,8 @@ func (b world) replica(t *testing.T) *link.Service {
 	return link.NewService(link.Options{Store: kept, Now: b.clock})
 }
 
-// importUpTo creates links from 64 goroutines on three replicas, until each goroutine is told
-// that the account is full.
+// importUpTo creates links from 64 goroutines on three replicas until each goroutine gets
+// QUOTA_EXCEEDED.
 func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	t.Helper()
 	replicas := []*link.Service{b.replica(t), b.replica(t), b.replica(t)}
@@ -148,7 +146,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 						return // a count would take longer than the rest of the test
 					}
 					if have, err := b.Count(ctx, "acc"); err == nil && have < limit {
-						t.Errorf("QUOTA_EXCEEDED with %d links of %d", have, limit)
+						t.Errorf("got QUOTA_EXCEEDED with %d links, want it only with %d", have, limit)
 					}
 					return
 				default:
@@ -162,12 +160,12 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	return int(n.Load()), int(retries.Load())
 }
 
-// watch keeps checking that the account has no more links than its limit.
+// watch checks continuously that the account has no more links than its limit.
 func (b world) watch(ctx context.Context, t *testing.T, limit int) {
 	for {
 		have, err := b.Count(ctx, "acc")
 		if err == nil && have > limit {
-			t.Errorf("%d links below a limit of %d", have, limit)
+			t.Errorf("got %d links, want at most %d", have, limit)
 			return
 		}
 		select {

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Strangers choose the host names and how many there are. Owners choose the names of rules. Not
-// parallel: it measures the heap.
+// Visitors choose the names and the number of referring hosts. Owners choose the names of rules.
+// The test is not parallel, because it measures the heap.
 func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 	for name, c := range map[string]struct{ days, hosts, rules int }{
 		"many_long_names_a_day":     {6000, 110, 0},
@@ -34,29 +34,29 @@ func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 				m.learn(tally, &dayDoc{})
 				m.bound(tally)
 				if len(tally.Referrers) > maxReferrers+1 || len(tally.Rules) > maxRuleNames+1 {
-					t.Fatalf("a day has %d hosts and %d rules", len(tally.Referrers), len(tally.Rules))
+					t.Fatalf("a day has %d hosts and %d rules, want at most %d and %d", len(tally.Referrers), len(tally.Rules), maxReferrers+1, maxRuleNames+1)
 				}
 				if day%(c.days/20) == 0 {
 					most = max(most, procstat.Heap()-before)
 				}
 			}
 			if most > namesMemory/4 {
-				t.Errorf("%d KiB for at most %d", most>>10, namesMemory/4>>10)
+				t.Errorf("the names take %d KiB, want at most %d", most>>10, namesMemory/4>>10)
 			}
 			runtime.KeepAlive(m)
 		})
 	}
 }
 
-// If the memory is always full, every cycle reads the hosts of the days again. The counts
-// are still right.
+// If the memory is always full, every cycle reads the hosts of the days again. The counts must
+// still be correct.
 func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	day := link.DayOf(b.clock())
 	c := b.Counts(0, 1, errOvertaken)
 	c.names = newNameMemory(0)
-	links := b.create(t, "acc", daysAtOnce+20) // more than one call reads
+	links := b.create(t, "acc", daysAtOnce+20) // more than one call can read
 	for round := range 3 {
 		p, err := c.Progress(t.Context())
 		if err != nil {
@@ -75,7 +75,7 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 		}
 	}
 	if len(c.names.days) > daysAtOnce {
-		t.Errorf("%d days are remembered", len(c.names.days))
+		t.Errorf("%d days are in memory, want at most %d", len(c.names.days), daysAtOnce)
 	}
 	for _, l := range links {
 		total, referrers := counted(t, b, l.ID, day)
@@ -84,12 +84,12 @@ func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 			sum += n
 		}
 		if total != 210 || sum != 210 || len(referrers) != maxReferrers+1 {
-			t.Fatalf("link %s: %d clicks, %d of them from %d hosts", l.ID, total, sum, len(referrers))
+			t.Fatalf("link %s: %d clicks, %d of them from %d hosts; want 210, all with a host", l.ID, total, sum, len(referrers))
 		}
 	}
 }
 
-// A day that is in memory is not read again.
+// A day in memory is not read again.
 func TestCountReadsADayOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -109,7 +109,7 @@ func TestCountReadsADayOnce(t *testing.T) {
 			reads += b.cloud.Firestore.Stats().Reads - before
 		}
 	}
-	if reads > 4 { // the progress
-		t.Errorf("%d documents were read in four cycles, want 4", reads)
+	if reads > 4 { // reads of the progress
+		t.Errorf("%d documents were read in four cycles, want at most 4", reads)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// The bound of the link cache relies on what a routing says about its own size. Not parallel: it
-// measures the heap.
+// The bound of the link cache relies on the size that a routing reports. The test is not parallel,
+// because it measures the heap.
 func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 	to := func(n int) urlDoc {
 		address := fmt.Sprintf("https://example.com/%d/%s", n, strings.Repeat("p", 20))
@@ -56,7 +56,7 @@ func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 			kept := make([]*link.Routing, 2000)
 			before := procstat.Heap()
 			for i := range kept {
-				var own routingDoc // no two routings share a text
+				var own routingDoc // decoded for each routing, so that no two routings share strings
 				if err := json.Unmarshal(raw, &own); err != nil {
 					t.Fatal(err)
 				}
@@ -64,9 +64,9 @@ func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 			}
 			used := (procstat.Heap() - before) / int64(len(kept))
 			says := int64(kept[0].Size())
-			t.Logf("%d bytes, says %d", used, says)
+			t.Logf("%d bytes used, %d reported", used, says)
 			if used > says || says > used*3/2+128 {
-				t.Errorf("it takes %d bytes and says %d", used, says)
+				t.Errorf("Size() = %[2]d, want slightly more than the %[1]d bytes used", used, says)
 			}
 			runtime.KeepAlive(kept)
 		})

@@ -60,14 +60,14 @@ func newWorld(t testing.TB) world {
 		t.Fatal(err)
 	}
 	text = New(record.Open(nil, record.Options{}), Shown{}).Records.Indexes(text)
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // only operators change these
-	// Under the race detector a full commit may take up to a minute.
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // changed only by operators
+	// With the race detector, a full commit can take up to a minute.
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.Identity(t.Context()); err != nil { // as a service does before its first record
+	if _, err := db.Identity(t.Context()); err != nil { // as a service does before it writes its first record
 		t.Fatal(err)
 	}
 	b := world{cloud: cloud, offset: new(atomic.Int64), heard: &heard{}}
@@ -132,7 +132,7 @@ func TestCreateGivesEveryLinkOfOneInstantItsOwnPlace(t *testing.T) {
 	wg.Wait()
 	page, more, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100})
 	if err != nil || more || len(page) != 24 || len(seqs) != 24 || len(slugs) != 24 {
-		t.Errorf("%d links in the list, %d places, %d slugs, %v", len(page), len(seqs), len(slugs), err)
+		t.Errorf("%d links in the list, %d distinct positions, %d slugs, %v; want 24 of each", len(page), len(seqs), len(slugs), err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	o := identity.Origin{Nonce: "n", At: time.Now()}
-	// Another link has the place that the request would take.
+	// Another link takes the position that the request would get.
 	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +155,14 @@ func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	}
 	for i := range 2 {
 		if first[i].Err != nil || again[i].Err != nil || first[i].Link.ID != again[i].Link.ID || first[i].Link.Slug != again[i].Link.Slug {
-			t.Errorf("draft %d: first %+v, again %+v", i, first[i], again[i])
+			t.Errorf("draft %d: first %+v, retry %+v; want the same link", i, first[i], again[i])
 		}
 	}
 	if apierr.CodeOf(first[2].Err) != apierr.SlugTaken || apierr.CodeOf(again[2].Err) != apierr.SlugTaken {
-		t.Errorf("the second of two equal slugs: %v, %v", first[2].Err, again[2].Err)
+		t.Errorf("second of two equal slugs: first %v, retry %v; want SLUG_TAKEN", first[2].Err, again[2].Err)
 	}
 	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 3 {
-		t.Errorf("%d links", len(page))
+		t.Errorf("got %d links, want 3", len(page))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestCreateSurvivesLostAnswers(t *testing.T) {
 	}
 	b.cloud.Firestore.Faults().Clear()
 	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 30 {
-		t.Errorf("%d links", len(page))
+		t.Errorf("got %d links, want 30", len(page))
 	}
 }
 
@@ -213,14 +213,14 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); !errors.Is(err, errOvertaken) {
-		t.Errorf("a writer with old progress got %v", err)
+		t.Errorf("Count with old progress: %v, want errOvertaken", err)
 	}
 	stored, err := c.Progress(t.Context())
 	if diff := cmp.Diff(next, stored); diff != "" || err != nil {
-		t.Errorf("progress (-want +got):\n%s%v", diff, err)
+		t.Errorf("progress, %[2]v (-want +got):\n%[1]s", diff, err)
 	}
 	if l, err := b.links.Get(t.Context(), "acc", links[0].ID); err != nil || l.Clicks != 3 || l.Rev != 1 {
-		t.Errorf("link %+v, %v", l, err)
+		t.Errorf("link = %+v, %v; want 3 clicks, revision 1", l, err)
 	}
 	st, err := b.Stats(t.Context(), links[0].ID, day-1, day+1)
 	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Shares: link.Shares{
@@ -229,10 +229,10 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		Rules: []link.Share{{Name: "", Clicks: 2}, {Name: "Wien", Clicks: 1}},
 	}}
 	if diff := cmp.Diff(want, st); diff != "" || err != nil {
-		t.Errorf("stats (-want +got):\n%s%v", diff, err)
+		t.Errorf("stats, %[2]v (-want +got):\n%[1]s", diff, err)
 	}
 	if _, err := b.links.Get(t.Context(), "acc", "lnk_gone"); apierr.CodeOf(err) != apierr.LinkNotFound {
-		t.Errorf("counting revived a deleted link: %v", err)
+		t.Errorf("get a deleted link after counting: %v, want LINK_NOT_FOUND", err)
 	}
 }
 
@@ -253,20 +253,20 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
-	// Every attempt of the second part fails, as if the process had died there.
+	// The commit of the second part fails, as if the process had died at this point.
 	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
-		t.Fatal("Count succeeded despite the interruption")
+		t.Fatal("Count succeeded despite the failed commit")
 	}
 	remove()
 	successor := b.Counts(0, 1, errOvertaken)
-	for range 2 { // finishing again counts nothing twice
+	for range 2 { // the second round must not count anything twice
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if p.Producers["p"].Batch != 1 {
-		t.Errorf("progress %+v", p)
+		t.Errorf("progress = %+v, want batch 1", p)
 	}
 	total := int64(0)
 	for before := link.Top; ; {
@@ -283,11 +283,12 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 		}
 	}
 	if total != int64(len(links)) {
-		t.Errorf("%d clicks on %d links", total, len(links))
+		t.Errorf("got %d clicks, want %d", total, len(links))
 	}
 }
 
-// Callers cannot see these bounds before they reach them, so the pages about statistics and domains list them.
+// Callers cannot see these bounds before they reach them. The pages about statistics and domains
+// must therefore list them.
 func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	t.Parallel()
 	text := ""
@@ -306,7 +307,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
-			t.Errorf("docs/api/statistics.md and docs/api/domains.md do not say %q", sentence)
+			t.Errorf("docs/api/statistics.md and docs/api/domains.md do not contain %q", sentence)
 		}
 	}
 }
@@ -316,7 +317,7 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
-		c := b.Counts(0, 1, errOvertaken) // a new process each time
+		c := b.Counts(0, 1, errOvertaken) // as a new process
 		p, err := c.Progress(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +332,7 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	}
 	st, err := b.Stats(t.Context(), id, day, day)
 	if err != nil || st.Total != 210 || len(st.Referrers) != maxReferrers+1 || len(st.Rules) != maxRuleNames+1 {
-		t.Fatalf("%d clicks, %d referrers, %d rules, %v", st.Total, len(st.Referrers), len(st.Rules), err)
+		t.Fatalf("%d clicks, %d referrers, %d rules, %v; want 210 and the maximum numbers of names", st.Total, len(st.Referrers), len(st.Rules), err)
 	}
 	for _, shares := range [][]link.Share{st.Referrers, st.Rules} {
 		sum := int64(0)
@@ -339,14 +340,14 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 			sum += r.Clicks
 		}
 		if sum != 210 || shares[0].Name != OtherNames {
-			t.Errorf("the names' clicks add up to %d, first is %v", sum, shares[0])
+			t.Errorf("the clicks by name add up to %d, first is %v; want 210, %s", sum, shares[0], OtherNames)
 		}
 	}
 }
 
-// A visitor can choose the referring host, and also the country if a proxy passes on the
-// visitor's own header. An owner chooses the names of rules. Firestore accepts 500 changed counts
-// of a document in one commit.
+// A visitor chooses the referring host, and also the country if a proxy passes on the visitor's own
+// header. An owner chooses the names of rules. Firestore accepts 500 changed counts of a document
+// in one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -364,18 +365,18 @@ func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	}
 	_, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1}}, []*link.Tally{sum})
 	if err != nil || refused != 0 {
-		t.Fatalf("%d clicks are refused, %v", refused, err)
+		t.Fatalf("%d clicks were rejected, %v; want none", refused, err)
 	}
 	if st, err := b.Stats(t.Context(), id, day, day); err != nil || st.Total != clicks || len(st.Countries) < 249 {
-		t.Errorf("%d of %d clicks, %d countries, %v", st.Total, clicks, len(st.Countries), err)
+		t.Errorf("counted %d of %d clicks, %d countries, %v; want all clicks and at least 249 countries", st.Total, clicks, len(st.Countries), err)
 	}
 }
 
-// proofs is a resolver. Tests set the TXT records of claims in it.
+// proofs is a resolver. Tests set its TXT records of claims.
 type proofs struct {
 	mu    sync.Mutex
 	texts map[string][]string
-	down  map[string]bool // names whose servers do not answer
+	down  map[string]bool // names with failing servers
 	asked map[string]int
 }
 
@@ -389,7 +390,7 @@ func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
 	return p.texts[name], nil
 }
 
-// show publishes the records of claims and removes all other records of the host name.
+// show publishes the records of the given claims and removes all other records of the host name.
 func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -427,17 +428,17 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, code)
 		}
 	}
-	want("a second claim of one account", claimAgain("a"), apierr.DomainTaken)
-	want("a check without a record", verify("a", a), "")
-	want("another account's claim", verify("a", z), apierr.DomainNotFound)
+	want("second claim of one account", claimAgain("a"), apierr.DomainTaken)
+	want("check without a record", verify("a", a), "")
+	want("check of another account's claim", verify("a", z), apierr.DomainNotFound)
 	b.proofs.show(name, z)
-	want("the first proof", verify("z", z), "")
-	want("the slower claim without a record", verify("a", a), apierr.DomainTaken)
+	want("first proof", verify("z", z), "")
+	want("slower claim without a record", verify("a", a), apierr.DomainTaken)
 	b.proofs.show(name, a, z)
-	want("the slower claim with a record", verify("a", a), apierr.DomainTaken)
-	want("a claim after the proof", claimAgain("late"), apierr.DomainTaken)
+	want("slower claim with a record", verify("a", a), apierr.DomainTaken)
+	want("claim after the proof", claimAgain("late"), apierr.DomainTaken)
 	if id, found, err := b.Host(t.Context(), name); id.DomainID != z.ID || !found || err != nil {
-		t.Errorf("the host belongs to %q, %v", id.DomainID, err)
+		t.Errorf("owner of the host = %q, %v; want %q", id.DomainID, err, z.ID)
 	}
 
 	on := draft("s")
@@ -449,37 +450,37 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 		}
 		return err
 	}
-	want("a link on another's domain", create("a", "n1"), apierr.DomainNotFound)
-	want("a link", create("z", "n2"), "")
-	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
+	want("link on another account's domain", create("a", "n1"), apierr.DomainNotFound)
+	want("link on the account's domain", create("z", "n2"), "")
+	want("delete of a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
 
-	// The proof disappears. For a week nothing changes, then another account may verify the name.
+	// The proof is removed. For a week nothing changes, then another account can verify the name.
 	b.offset.Add(int64(25 * time.Hour))
 	b.proofs.show(name)
 	if err := b.domains.RecheckDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := b.domains.Get(t.Context(), "z", z.ID); err != nil || d.FailingSince.IsZero() || d.Failure == "" || !d.Verified(b.clock()) {
-		t.Fatalf("after the first check without a proof: %+v, %v", d, err)
+		t.Fatalf("domain after the first check without a proof = %+v, %v; want it failing and still verified", d, err)
 	}
 	b.offset.Add(int64(6 * 24 * time.Hour))
 	b.proofs.show(name, a)
-	want("a proof within the week", verify("a", a), apierr.DomainTaken)
+	want("other proof within the week", verify("a", a), apierr.DomainTaken)
 	b.offset.Add(int64(24 * time.Hour))
-	want("a link on a lapsed domain", create("z", "n3"), apierr.DomainNotVerified)
-	want("a proof after the week", verify("a", a), "")
+	want("link on a lapsed domain", create("z", "n3"), apierr.DomainNotVerified)
+	want("other proof after the week", verify("a", a), "")
 	if id, _, _ := b.Host(t.Context(), name); id.DomainID != a.ID {
-		t.Errorf("the host belongs to %q", id.DomainID)
+		t.Errorf("owner of the host = %q, want %q", id.DomainID, a.ID)
 	}
-	want("the check of a lost domain whose record is gone", verify("z", z), "")
-	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
+	want("check of a lost domain without a record", verify("z", z), "")
+	want("delete of the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
 	if _, found, _ := b.Host(t.Context(), name); found {
-		t.Error("a deleted domain still owns its host")
+		t.Error("the host of the deleted domain still has an owner")
 	}
 }
 
-// Neither a domain that cannot be verified nor a hundred domains with failing name servers may
-// keep other accounts' domains from being checked.
+// A domain that cannot be verified and a hundred domains with failing name servers must not prevent
+// the checks of other accounts' domains.
 func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -503,7 +504,7 @@ func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	_ = b.domains.RecheckDue(t.Context())
 	b.offset.Add(int64(8 * 24 * time.Hour))
 	prove(taker)
-	b.proofs.show("lost.example.com", lost, taker) // from now on the check of the lost domain gives DOMAIN_TAKEN
+	b.proofs.show("lost.example.com", lost, taker) // now the check of the lost domain returns DOMAIN_TAKEN
 	for _, d := range broken {
 		b.proofs.down[customdomain.RecordName(d.Hostname)] = true
 	}
@@ -519,17 +520,17 @@ func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	for _, d := range append(broken, lost, taker, healthy) {
 		got, err := b.domains.Get(t.Context(), d.AccountID, d.ID)
 		if err != nil || got.CheckedAt.Before(checked) || !got.NextCheckAt.After(b.clock()) {
-			t.Fatalf("%s was checked at %v and is next due at %v, %v", d.Hostname, got.CheckedAt, got.NextCheckAt, err)
+			t.Fatalf("%s: checked at %v, next check at %v, %v; want it checked in this round", d.Hostname, got.CheckedAt, got.NextCheckAt, err)
 		}
 	}
 	if n := b.proofs.asked[customdomain.RecordName(broken[0].Hostname)]; n > 5 {
-		t.Errorf("a broken name server was asked %d times", n)
+		t.Errorf("a failing name server got %d requests, want at most 5", n)
 	}
 	if d, _ := b.domains.Get(t.Context(), "a", lost.ID); d.Verified(b.clock()) || !strings.Contains(d.Failure, "Another account") {
-		t.Errorf("the lost domain is %+v", d)
+		t.Errorf("lost domain = %+v, want it unverified because of another account", d)
 	}
 	if d, _ := b.domains.Get(t.Context(), "c", broken[0].ID); !d.Verified(b.clock()) || !strings.Contains(d.Failure, "did not answer") {
-		t.Errorf("a domain whose servers are down is %+v", d)
+		t.Errorf("domain with failing name servers = %+v, want it verified with a failure", d)
 	}
 }
 
@@ -549,10 +550,10 @@ func TestDueDomainsPutsOffWhatCannotBeRead(t *testing.T) {
 		put(fmt.Sprint("dom_good", i), map[string]any{"hostname": "x.example.com", "due": map[string]any{"bucket": bucket, "at": due.Add(time.Minute)}})
 	}
 	if found, err := b.Domains().Due(t.Context()); err == nil || len(found) != 5 {
-		t.Errorf("%d are due, %v; want the five that can be read, and what is wrong with the others", len(found), err)
+		t.Errorf("first Due = %d domains, %v; want the five readable domains and an error about the others", len(found), err)
 	}
 	if found, err := b.Domains().Due(t.Context()); err != nil || len(found) != 5 {
-		t.Errorf("%d are due, %v; want the five that can be read, and the others put off", len(found), err)
+		t.Errorf("second Due = %d domains, %v; want the five readable domains, because the others are postponed", len(found), err)
 	}
 }
 
@@ -569,7 +570,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 			for {
 				results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")})
 				if err != nil {
-					continue // lost too many races: the service asks the caller to retry
+					continue // after too many conflicts, the service asks the caller to retry
 				}
 				if results[0].Err == nil {
 					mu.Lock()
@@ -602,17 +603,17 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	}
 	wg.Wait()
 	if len(made) != 5 || made2 != 2 {
-		t.Fatalf("%d links and %d domains were made, want 5 and 2", len(made), made2)
+		t.Fatalf("%d links and %d domains were created, want 5 and 2", len(made), made2)
 	}
 	for _, o := range made {
 		if results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")}); err != nil || results[0].Err != nil {
-			t.Errorf("a repeated create of one of the allowed links: %v, %v", results, err)
+			t.Errorf("retry of a successful create: %v, %v; want the same link", results, err)
 		}
 	}
 	b.create(t, "free", 1)
 	of := b.db.Collection(quota.Collection).Where("accountId", "==", "free")
 	if found, err := b.db.Query(t.Context(), "look", of); err != nil || len(found) > 0 {
-		t.Errorf("an account without a limit has %d documents for it, %v", len(found), err)
+		t.Errorf("an account without a limit has %d documents about it, %v; want none", len(found), err)
 	}
 }
 
@@ -645,11 +646,11 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
-		t.Errorf("after a day (-want +got):\n%s", diff)
+		t.Errorf("tags after a day (-want +got):\n%s", diff)
 	}
 	second := make("gone")
 	if diff := cmp.Diff([]string{"gone", "Kept", "other"}, names()); diff != "" {
-		t.Errorf("used again (-want +got):\n%s", diff)
+		t.Errorf("tags after one is used again (-want +got):\n%s", diff)
 	}
 	if _, err := b.links.Update(t.Context(), "acc", second.ID, always, patch(link.Patch{func(l *link.Link) { l.Tags = nil }})); err != nil {
 		t.Fatal(err)
@@ -659,7 +660,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
-		t.Errorf("patched away (-want +got):\n%s", diff)
+		t.Errorf("tags after a PATCH removed one (-want +got):\n%s", diff)
 	}
 }
 
@@ -672,15 +673,15 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	big.Title, big.OpenGraph = long[:1000], link.OpenGraph{Title: &long, Description: &long, Image: &big.Destination}
 	results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
-		t.Fatalf("a link with long fields: %v, %v", results, err)
+		t.Fatalf("create of a link with long fields: %v, %v", results, err)
 	}
 }
 
-// TestEveryWriteHasItsEvent checks every method of a transaction that writes a record: its
-// caller must name the event.
+// TestEveryWriteHasItsEvent checks every transaction method that writes a record. The caller must
+// pass the event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
-	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // these do not write records of the API
+	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // they write no records of the API
 	reads := []string{"Room", "Tags", "Announce"}
 	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
 		for m := range tx.NumMethod() {
@@ -688,15 +689,15 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 			in := f.Type.NumIn()
 			switch {
 			case slices.Contains(quiet, f.Name), slices.Contains(reads, f.Name):
-			case f.Type.NumOut() > 1: // it reads
+			case f.Type.NumOut() > 1: // a method that reads
 			case in == 0 || f.Type.In(in-1) != reflect.TypeFor[events.Type]():
-				t.Errorf("%s.%s writes and takes no event", tx, f.Name)
+				t.Errorf("%s.%s writes a record but has no event parameter", tx, f.Name)
 			}
 		}
 	}
 }
 
-// long returns a draft of a link with as many search terms as a link can have.
+// long returns a draft of a link with the maximum number of search terms.
 func long(i int) link.Draft {
 	var path strings.Builder
 	for word := range 370 {
@@ -710,7 +711,7 @@ func long(i int) link.Draft {
 	}}
 }
 
-// told counts the account's events of a type.
+// told counts the account's events of the given type.
 func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 	t.Helper()
 	for _, e := range eventstest.All(t, b.db.DB) {
@@ -721,8 +722,8 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 	return n
 }
 
-// A hundred links with as many search terms as they can have do not fit into one commit. The
-// result of each item must not depend on how the items are split into commits.
+// A hundred links with the maximum number of search terms do not fit into one commit. The result of
+// each item must not depend on the division into commits.
 func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -734,15 +735,16 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	drafts[6].ExternalID, drafts[96].ExternalID = "row 6", "row 6"
 	acc := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 90}}
 	o := identity.Origin{Nonce: "n", At: time.Now()}
-	// The process ends after the third commit. A repeated request gets the outcome of each item.
+	// The process dies after the third commit. A repeated request must return the outcome of each
+	// item.
 	store := &stopping{Store: b.Store, after: 3}
 	links := link.NewService(link.Options{Store: store, Now: b.clock})
 	if _, err := links.CreateAll(t.Context(), acc, o, drafts); !errors.Is(err, errStopped) {
-		t.Fatalf("%v, want the error of the stopped process", err)
+		t.Fatalf("CreateAll = %v, want errStopped", err)
 	}
 	some, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100})
 	if err != nil || len(some) == 0 || len(some) > 80 {
-		t.Fatalf("%d links after three commits, %v", len(some), err)
+		t.Fatalf("%d links after three commits, %v; want 1 to 80", len(some), err)
 	}
 	store.after = 1000
 	for try := range 2 {
@@ -756,47 +758,46 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 			got[code]++
 			switch {
 			case i == 95 && code != apierr.SlugTaken, i == 96 && code != apierr.ExternalIDTaken, i < 90 && code != "":
-				t.Errorf("try %d: item %d: %v", try, i, r.Err)
+				t.Errorf("try %d: unexpected result of item %d: %v", try, i, r.Err)
 			case r.Link != nil && r.Link.Destination != drafts[i].Destination:
-				t.Errorf("try %d: item %d has the link of another item", try, i)
+				t.Errorf("try %d: item %d has the URL %s, want %s", try, i, r.Link.Destination, drafts[i].Destination)
 			}
 		}
 		if diff := cmp.Diff(map[apierr.Code]int{"": 90, apierr.SlugTaken: 1, apierr.ExternalIDTaken: 1, apierr.QuotaExceeded: 8}, got); diff != "" {
-			t.Errorf("try %d (-want +got):\n%s", try, diff)
+			t.Errorf("try %d: items by error code (-want +got):\n%s", try, diff)
 		}
 	}
 	page, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100, Whole: true})
 	if err != nil || len(page) != 90 {
-		t.Fatalf("%d links, %v", len(page), err)
+		t.Fatalf("got %d links, %v; want 90", len(page), err)
 	}
 	for i, l := range page {
 		if l.Destination != drafts[89-i].Destination {
-			t.Errorf("place %d has the link of another item", i)
+			t.Errorf("link %d of the list has the URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
 		}
-		// A search must find the link by every word by which it would find the link if it was
-		// created alone.
+		// A search must find the link by the same words as if the link had been created alone.
 		if words := l.Words(); i%20 == 0 {
 			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
 			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
-				t.Errorf("place %d is not found by one of its last words: %v", i, err)
+				t.Errorf("link %d of the list is not found by one of its last words: %v", i, err)
 			}
 		}
 	}
 	if n := b.told(t, "acc", events.LinkCreated); n != 90 {
-		t.Errorf("%d events", n)
+		t.Errorf("got %d events, want 90", n)
 	}
 	if store.refused > 0 {
-		t.Errorf("%d commits were refused: their size is estimated too low", store.refused)
+		t.Errorf("%d commits were rejected, want 0: the estimate of their size is too low", store.refused)
 	}
 }
 
 var errStopped = errors.New("stopped")
 
-// stopping is a store that fails after some commits.
+// stopping is a store that fails after a number of commits.
 type stopping struct {
 	*Store
 	after   int
-	refused int // commits
+	refused int // number of commits
 }
 
 func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
@@ -810,8 +811,8 @@ func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.
 	return err
 }
 
-// refusing is a store that refuses a commit if it changes the link with the given id, or if it
-// changes more than most links.
+// refusing is a store that rejects a commit if the commit changes the link with the given ID or
+// more than most links.
 type refusing struct {
 	*Store
 	id   string
@@ -840,7 +841,7 @@ func (s refusing) Add(ctx context.Context, _ int, links ...*link.Link) error {
 	})
 }
 
-// watched records which links a transaction changes.
+// watched records the links that a transaction changes.
 type watched struct {
 	link.Tx
 	ids []string
@@ -874,15 +875,15 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	each := func(what string, results []link.Result, err error, event events.Type) {
 		t.Helper()
 		if err != nil || len(results) != len(ids) {
-			t.Fatalf("%s: %d results, %v", what, len(results), err)
+			t.Fatalf("%s: %d results, %v; want %d", what, len(results), err, len(ids))
 		}
 		for i, r := range results {
 			if refused := errors.Is(r.Err, link.ErrRefused); refused != (ids[i] == poisoned) || !refused && (r.Err != nil || r.Link.ID != ids[i]) {
-				t.Errorf("%s: item %d: %v", what, i, r.Err)
+				t.Errorf("%s: item %d: %v, want an error only for the rejected link", what, i, r.Err)
 			}
 		}
 		if n := b.told(t, "acc", event); n != len(ids)-1 {
-			t.Errorf("%s: %d events, want %d", what, n, len(ids)-1)
+			t.Errorf("%s: got %d events, want %d", what, n, len(ids)-1)
 		}
 	}
 	updated, err := service.UpdateAll(t.Context(), "acc", ids, link.Set{Patch: link.Patch{func(l *link.Link) { l.Archived = true }}})
@@ -903,21 +904,21 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	}
 	for i, r := range made {
 		if refused := errors.Is(r.Err, link.ErrRefused); refused != (i == 17) {
-			t.Errorf("create: item %d: %v", i, r.Err)
+			t.Errorf("create: item %d: %v, want an error only for item 17", i, r.Err)
 		}
 	}
 	if n := b.told(t, "other", events.LinkCreated); n != 39 {
-		t.Errorf("%d events of creates", n)
+		t.Errorf("got %d events of creates, want 39", n)
 	}
 }
 
-// An erasure of an account with such a link removes everything else, but does not
-// claim to have removed everything.
+// The erasure of an account with such a link removes everything else but does not report that it is
+// complete.
 func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	links := b.create(t, "acc", 250)
-	poisoned := links[180].ID // in the second page
+	poisoned := links[180].ID // on the second page
 	holder := func(s link.Store) *keeper.Keeper {
 		return tenancy.New(tenancy.Options{Standings: Standings(b.db.DB), Store: b.Store, Announce: b.heard.Announce, Links: link.NewService(link.Options{Store: s, Now: b.clock}), Domains: b.domains, Now: b.clock})
 	}
@@ -942,13 +943,13 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	stop()
 	wg.Wait()
 	if l := left(); len(l) != 1 || l[0].ID != poisoned {
-		t.Fatalf("%d links are left", len(l))
+		t.Fatalf("got %d links, want only the link that cannot be deleted", len(l))
 	}
 	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
-		t.Errorf("erased with a link left: %v, %v", done, err)
+		t.Errorf("Erased with one link left = %v, %v; want false", done, err)
 	}
-	// Once the cause is gone, the erasure completes by itself: it retries a minute after a
-	// failure.
+	// Once the cause is removed, the erasure completes without another call, because it retries a
+	// minute after a failure.
 	b.offset.Add(int64(time.Minute))
 	ctx, stop = context.WithCancel(t.Context())
 	defer stop()
@@ -958,15 +959,15 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 		if done, err := accounts.Erased(t.Context(), "acc"); done && err == nil {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatalf("not erased: %v, %d links are left", err, len(left()))
+			t.Fatalf("not erased after a minute: %v, %d links left", err, len(left()))
 		}
 	}
 	stop()
 	wg.Wait()
 }
 
-// Erasing a link that cannot be read does not block other links, keeps its takedown, and
-// does not change slugs of other links, whatever its record says.
+// Erasing an unreadable link does not block other links and keeps its takedown. It does not change
+// the slugs of other links, whatever the damaged record contains.
 func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	t.Parallel()
 	b, ctx := newWorld(t), t.Context()
@@ -989,19 +990,19 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	spoil(mine[1], fs.Update{Path: "slug", Value: "theirs"}, fs.Update{Path: "seq", Value: "?"})
 	page, more, err := b.List(ctx, link.Query{AccountID: "acc", Before: link.Top, Limit: 1})
 	if err != nil || more || len(page) != 1 || page[0].ID != mine[2].ID {
-		t.Errorf("the list has %d links, more: %v, %v; want the one that can be read", len(page), more, err)
+		t.Errorf("list = %d links, more = %v, %v; want one readable link", len(page), more, err)
 	}
 	if page, _, err := b.List(ctx, link.Query{AccountID: "acc", Before: mine[2].Seq, Limit: 1}); err == nil {
-		t.Errorf("a page without a readable link looks like the end of the list: %v", page)
+		t.Errorf("page without a readable link = %v, want an error", page)
 	}
 	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
-		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
+		t.Errorf("Purge of the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
 	}
 	if _, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil {
 		t.Error(err)
 	}
 	if left, err := b.Remains(ctx, "acc"); err != nil || left {
-		t.Errorf("something remains: %v, %v", left, err)
+		t.Errorf("Remains = %v, %v; want false", left, err)
 	}
 	err = b.Atomically(ctx, "look", func(tx link.Tx) error {
 		_, slugs, err := tx.Find(nil, []string{mine[0].Key(), made[0].Link.Key()})
@@ -1009,10 +1010,10 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 			return err
 		}
 		if r := slugs[0]; r.ReleasedUntil.IsZero() || r.Takedown == nil || r.Takedown.ID != down.ID {
-			t.Errorf("the slug of the link that was taken down is %+v", r)
+			t.Errorf("slug of the link that was taken down = %+v, want it released with its takedown", r)
 		}
 		if r := slugs[1]; r.LinkID != made[0].Link.ID {
-			t.Errorf("another account's slug is %+v", r)
+			t.Errorf("slug of another account's link = %+v, want it unchanged", r)
 		}
 		return nil
 	})
@@ -1055,7 +1056,7 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 		if done, err := accounts.Erased(ctx, "acc"); done && err == nil {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatalf("not erased: %v", err)
+			t.Fatalf("not erased after a minute: %v", err)
 		}
 	}
 	for _, host := range []string{"a.example.com", "b.example.com"} {
@@ -1066,12 +1067,12 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 			_, err = b.domains.Verify(ctx, "other", d.ID)
 		}
 		if err != nil {
-			t.Errorf("another account's claim to %s: %v", host, err)
+			t.Errorf("claim of %s by another account: %v", host, err)
 		}
 	}
 }
 
-// 400 days with as many long names as they can have are too much for one commit to delete.
+// 400 days with the maximum number of long names are too much to delete in one commit.
 func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -1101,6 +1102,6 @@ func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, _, err := b.Days(t.Context(), id, 0, 10); err != nil || len(left) > 0 {
-		t.Errorf("%d days are left, %v", len(left), err)
+		t.Errorf("got %d days after RemoveStats, %v; want none", len(left), err)
 	}
 }

@@ -3,10 +3,6 @@ package move_test
 import (
 	"fmt"
 	"math"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,44 +11,17 @@ import (
 	"google.golang.org/genproto/googleapis/type/latlng"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/standalone/internal/move"
 )
-
-// startEmulator returns the address of Google's emulator, or skips the test.
-func startEmulator(t *testing.T) string {
-	t.Helper()
-	jar := os.Getenv("FIRESTORE_EMULATOR_JAR")
-	if found, _ := filepath.Glob("/usr/lib/google-cloud-sdk/platform/cloud-firestore-emulator/*.jar"); jar == "" && len(found) > 0 {
-		jar = found[0]
-	}
-	java, err := exec.LookPath("java")
-	if jar == "" || err != nil {
-		t.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR, and Debian has no package of it. The other tests move to localcloud by the same protocol")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), java, "-Xmx512m", "-Duser.language=en", "-cp", jar,
-		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return addr
-}
 
 // TestRecordsMoveToGooglesEmulator moves every type of value, at any depth, and compares what a
 // server that is not ours returns.
 func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	t.Parallel()
-	addr := startEmulator(t)
+	var emulator cloudtest.Emulator
+	t.Cleanup(func() { emulator.Stop(t.Failed()) })
+	addr := emulator.Address(t, "The other tests move to localcloud by the same protocol")
 	w := start(t)
 	many := 2000
 	if testing.Short() {
@@ -82,7 +51,7 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	there := func() *move.Move {
 		m := w.move("m1")
 		var err error
-		m.Records, err = firestoredb.OpenDocuments(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: "owner", Timeout: time.Minute})
+		m.Records, err = firestoredb.OpenDocuments(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: cloudtest.EmulatorToken, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +72,7 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	if err := m.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: "owner", Timeout: time.Minute})
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "there", Endpoint: addr, Token: cloudtest.EmulatorToken, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,12 +37,12 @@ func TestViaSendsByHostAndPathAndKeepsTheHost(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || string(got) != want {
-			t.Errorf("GET %s reached %q (%v), want %q", address, got, err, want)
+			t.Errorf("GET %s reached %q, want %[4]q; the error is %[3]v", address, got, err, want)
 		}
 	}
 	for _, bad := range []string{"", "app.test", "=1.2.3.4:5", "app.test/="} {
 		if err := r.Set(bad); err == nil {
-			t.Errorf("-via %q was accepted", bad)
+			t.Errorf("Set(%q) accepted the invalid value", bad)
 		}
 	}
 }

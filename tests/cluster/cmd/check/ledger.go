@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// entry is an acknowledged link and the results of visits to it.
+// entry is an acknowledged link and the results of its visits.
 type entry struct {
 	id, shortURL string
 	clicks       int // acknowledged
-	unsure       int // no response or an error: the click may be counted or not
+	unsure       int // visits without a response or with an error; their clicks may be counted or not
 }
 
-// ledger creates and visits links until ctx ends and records what was acknowledged. Then
-// it checks that every link exists and that every redirected visit was counted once.
-// Failed requests are allowed, because the caller stops parts of the system meanwhile. A
-// lost record is an error.
+// ledger creates and visits links until ctx ends, and records what was acknowledged. It then checks
+// that every link exists and that every redirected visit was counted once. Failed requests are
+// allowed, because the caller stops parts of the system during the test. A lost record is an error.
 func ledger(ctx context.Context, t *target, callers int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -55,9 +54,9 @@ func ledger(ctx context.Context, t *target, callers int) error {
 		failed += n
 	}
 	if clicks == 0 {
-		return errors.New("nothing was acknowledged")
+		return errors.New("no request was acknowledged")
 	}
-	ok(fmt.Sprintf("%d links and %d clicks were acknowledged and none was lost; %d calls failed meanwhile", len(entries), clicks, failed+unsure))
+	ok(fmt.Sprintf("all %d acknowledged links and %d acknowledged clicks exist; %d calls failed", len(entries), clicks, failed+unsure))
 	return nil
 }
 
@@ -71,7 +70,7 @@ func keepBook(ctx context.Context, t *target, key string) (book []*entry, refuse
 			return book, refused, nil
 		case <-tick.C:
 		}
-		call := context.WithoutCancel(ctx) // let requests in flight finish
+		call := context.WithoutCancel(ctx) // in-flight requests must finish
 		if len(book) == 0 || i%10 == 0 {
 			var made struct{ ID, ShortURL string }
 			if _, err := t.want(call, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/ledger"}, &made); err != nil {
@@ -87,14 +86,14 @@ func keepBook(ctx context.Context, t *target, key string) (book []*entry, refuse
 		case err == nil && a.status == http.StatusFound:
 			e.clicks++
 		case err == nil && a.status < http.StatusInternalServerError:
-			return book, refused, fmt.Errorf("an acknowledged link returns %d", a.status)
+			return book, refused, fmt.Errorf("an acknowledged link returned %d, want 302", a.status)
 		default:
 			e.unsure++
 		}
 	}
 }
 
-// compare waits until the link exists with its clicks.
+// compare waits until the link exists and has its clicks.
 func (e *entry) compare(ctx context.Context, t *target, key string) error {
 	for {
 		var link struct{ Clicks int }
@@ -102,13 +101,13 @@ func (e *entry) compare(ctx context.Context, t *target, key string) error {
 		switch {
 		case err != nil:
 		case a.status == http.StatusNotFound:
-			return fmt.Errorf("%s was acknowledged but is lost", e.id)
+			return fmt.Errorf("%s was acknowledged but does not exist", e.id)
 		case a.status == http.StatusOK:
 			if err := a.into(&link); err != nil {
 				return err
 			}
 			if link.Clicks > e.clicks+e.unsure {
-				return fmt.Errorf("%s has %d clicks, but at most %d were made", e.id, link.Clicks, e.clicks+e.unsure)
+				return fmt.Errorf("%s has %d clicks, want at most %d", e.id, link.Clicks, e.clicks+e.unsure)
 			}
 			if link.Clicks >= e.clicks {
 				return nil
@@ -116,7 +115,7 @@ func (e *entry) compare(ctx context.Context, t *target, key string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s has %d clicks, but %d were acknowledged (and %d more may have been counted)", e.id, link.Clicks, e.clicks, e.unsure)
+			return fmt.Errorf("%s has %d clicks, want %d acknowledged ones and up to %d unacknowledged ones", e.id, link.Clicks, e.clicks, e.unsure)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}

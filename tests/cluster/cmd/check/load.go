@@ -19,14 +19,14 @@ import (
 // traffic is the output of setup and the input of load.
 type traffic struct {
 	Key      string   `json:"key"`
-	Watch    string   `json:"watch"`   // a key that reads events and webhooks
+	Watch    string   `json:"watch"`   // a key for reading events and webhooks
 	Session  string   `json:"session"` // a console session, as a Cookie header
 	ShortURL string   `json:"shortUrl"`
 	ShareURL string   `json:"shareUrl"`
-	Links    []string `json:"links"` // ids
+	Links    []string `json:"links"` // IDs
 }
 
-// setup creates records for load to request, and prints them.
+// setup creates the records that load requests, and prints them.
 func setup(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -42,20 +42,20 @@ func setup(ctx context.Context, t *target) error {
 	}
 	var link struct{ ID, ShortURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/load"}, &link); err != nil {
-		return fmt.Errorf("make link: %w", err)
+		return fmt.Errorf("cannot create a link: %w", err)
 	}
 	var video struct{ ShareURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "load"}, &video); err != nil {
-		return fmt.Errorf("make video: %w", err)
+		return fmt.Errorf("cannot create a video: %w", err)
 	}
 	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: p.cookies(), ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
-// stack prints the facts about a deployment that the end-to-end stories need.
+// stack prints the stack.json of a deployment for the end-to-end tests.
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
-		// The stories use keys with all scopes, like those of a local stack.
+		// The tests use keys with all scopes, like the keys of a local stack.
 		_, key, err := makeAccount(ctx, t, plan, identity.AllScopes.Names()...)
 		if err != nil {
 			return err
@@ -67,8 +67,7 @@ func stack(ctx context.Context, t *target, upload string) error {
 	})
 }
 
-// load sends requests at a constant rate: a slow response does not delay the next
-// request.
+// load sends requests at a constant rate. A slow response does not delay the next request.
 type load struct {
 	rate        int
 	connections int
@@ -78,7 +77,7 @@ type load struct {
 
 func newLoad(flags *flag.FlagSet) *load {
 	var l load
-	flags.IntVar(&l.rate, "rate", 200, "requests a second")
+	flags.IntVar(&l.rate, "rate", 200, "requests per second")
 	flags.IntVar(&l.connections, "connections", 32, "keep-alive connections to each address")
 	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, console, events, links, videos, or mixed (all of them)")
 	flags.StringVar(&l.from, "traffic", "", "`FILE` with the output of check setup")
@@ -95,15 +94,15 @@ type result struct {
 func (l *load) run(ctx context.Context, t *target) error {
 	text, err := os.ReadFile(l.from)
 	if err != nil {
-		return fmt.Errorf("read traffic: %w", err)
+		return fmt.Errorf("cannot read the traffic file: %w", err)
 	}
 	var records traffic
 	if err := json.Unmarshal(text, &records); err != nil {
-		return fmt.Errorf("read traffic: %w", err)
+		return fmt.Errorf("cannot parse the traffic file: %w", err)
 	}
 	requests := records.requests(t, l.kind)
 	if len(requests) == 0 {
-		return fmt.Errorf("unknown kind of load %q", l.kind)
+		return fmt.Errorf("unknown kind of load %q; see -help", l.kind)
 	}
 	t.routes.limitConnections(l.connections)
 	t.client.Timeout = 10 * time.Second
@@ -169,7 +168,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 		wg.Go(func() {
 			r := requests[i%len(requests)]
 			started := time.Now()
-			// Requests in flight finish, even when the load is stopped.
+			// In-flight requests finish even when the load is stopped.
 			a, err := r.send(context.WithoutCancel(ctx), t)
 			res := result{took: time.Since(started)}
 			var dial *url.Error
@@ -188,7 +187,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 	}
 }
 
-// report prints one line with the actual rate, which may differ from the wanted rate.
+// report prints one line with the actual rate, which may differ from the configured rate.
 func report(kind string, results []result, took time.Duration) error {
 	if len(results) == 0 {
 		return errors.New("no request was sent")

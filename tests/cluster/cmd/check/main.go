@@ -1,23 +1,23 @@
 // Command check tests a deployed Linkreel from outside, over HTTP only.
 //
-//	check smoke   walks once through what a caller sees: refusals, docs, and with
-//	              -write an account, a link and a video from upload to playback
-//	check load    sends requests at a constant rate over kept connections until
-//	              it is told to stop, and prints how many failed
-//	check setup   makes an account, a link and a video's record for check load
-//	check ledger  makes links and follows them until it is told to stop, then
-//	              proves that nothing which was acknowledged is lost
-//	check people  signs people in and works as they do in the console until it is told
-//	              to stop, then proves that nobody was signed out and no form was lost
-//	check writes  makes many links, and more until it is told to stop, then proves that
-//	              search finds all of them and that each is one event
-//	check videos  uploads some videos and waits until every one is ready
-//	check stack   makes an account with a key for each plan and prints a stack.json,
-//	              by which the end-to-end stories run against this deployment
-//	check reach   says whether HOST:PORT accepts a connection
+//	check smoke   tests the public interface once: errors, docs, and with -write an
+//	              account, a link and a video from upload to playback
+//	check load    sends requests at a constant rate over keep-alive connections until
+//	              it is stopped, and prints how many failed
+//	check setup   creates an account, a link and a video's record for check load
+//	check ledger  creates and visits links until it is stopped, then proves that no
+//	              acknowledged link or click is lost
+//	check people  signs people in and uses the console until it is stopped, then
+//	              proves that nobody was signed out and no form was lost
+//	check writes  creates many links, and more until it is stopped, then proves that
+//	              search finds all of them and that each has one event
+//	check videos  uploads some videos and waits until every video is ready
+//	check stack   creates an account with a key for each plan and prints a stack.json
+//	              for running the end-to-end tests against this deployment
+//	check reach   reports whether HOST:PORT accepts a connection
 //
 // `helm test` runs smoke inside the cluster, where the names of the public hosts do not
-// resolve. -via names the address to connect to for a host and a path.
+// resolve. -via sets the address to connect to for a host and a path.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack or reach")
+		return errors.New("no command given; use smoke, load, setup, ledger, people, writes, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -60,18 +60,18 @@ func run(ctx context.Context, args []string) error {
 		count := flags.Int("count", 4, "people")
 		return parsed(flags, args, func() error { return people(ctx, t, *count) })
 	case "writes":
-		before := flags.Int("before", 10000, "links to make before the test reports that it has started")
+		before := flags.Int("before", 10000, "links to create before the test reports that it has started")
 		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")
-		renditions := flags.Int("renditions", 1, "renditions that each video must get")
+		renditions := flags.Int("renditions", 1, "number of renditions that each video must have")
 		file := flags.String("file", "", "file to upload instead of the built-in clip of two seconds")
 		return parsed(flags, args, func() error {
 			film := clip
 			if *file != "" {
 				var err error
 				if film, err = os.ReadFile(*file); err != nil {
-					return fmt.Errorf("read film: %w", err)
+					return fmt.Errorf("cannot read the video file: %w", err)
 				}
 			}
 			return manyVideos(ctx, t, *count, *renditions, film)
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 		callers := flags.Int("callers", 4, "concurrent callers, each with up to 20 calls a second")
 		return parsed(flags, args, func() error { return ledger(ctx, t, *callers) })
 	case "reach":
-		after := flags.Duration("after", 0, "how long to wait first, so that network policies apply to this pod")
+		after := flags.Duration("after", 0, "time to wait until network policies apply to this pod")
 		return parsed(flags, args, func() error {
 			select {
 			case <-ctx.Done():

@@ -17,18 +17,18 @@ import (
 type person struct {
 	t    *target // the deployment, with the person's cookies
 	csrf string
-	made []string // destinations whose form was accepted
-	hard int      // attempts without a response, or with a 5xx
+	made []string // destinations of the accepted forms
+	hard int      // attempts with no response or a 5xx
 }
 
 var csrfInput = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// signIn opens a one-time link as a person does: a page with a button.
+// signIn opens a one-time link as a person does. The link shows a page with a button.
 func signIn(ctx context.Context, t *target, account, name string) (*person, error) {
 	var link struct{ URL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/sign-in-links", t.token,
 		map[string]any{"name": name, "role": "owner"}, &link); err != nil {
-		return nil, fmt.Errorf("make sign-in link: %w", err)
+		return nil, fmt.Errorf("cannot create a sign-in link: %w", err)
 	}
 	u, err := url.Parse(link.URL)
 	if err != nil {
@@ -49,20 +49,20 @@ func signIn(ctx context.Context, t *target, account, name string) (*person, erro
 		return nil, err
 	}
 	if a.status != http.StatusSeeOther || strings.Contains(a.header.Get("Location"), "sign-in") {
-		return nil, fmt.Errorf("signing in = %d %s", a.status, a.header.Get("Location"))
+		return nil, fmt.Errorf("signing in returned %d with Location %q, want 303 to the console", a.status, a.header.Get("Location"))
 	}
 	_, err = p.page(ctx, "/app")
 	return p, err
 }
 
-// page fetches a page and keeps the token for its forms.
+// page fetches a page and stores the CSRF token of its forms.
 func (p *person) page(ctx context.Context, path string) (*answer, error) {
 	a, err := p.t.call(ctx, http.MethodGet, p.t.base+path, "", nil)
 	if err != nil {
 		return nil, err
 	}
 	if a.status != http.StatusOK {
-		return a, fmt.Errorf("GET %s = %d %s", withoutQuery(p.t.base+path), a.status, withoutQuery(a.header.Get("Location")))
+		return a, fmt.Errorf("GET %s returned %d with Location %q, want 200", withoutQuery(p.t.base+path), a.status, withoutQuery(a.header.Get("Location")))
 	}
 	if m := csrfInput.FindSubmatch(a.body); m != nil {
 		p.csrf = string(m[1])
@@ -80,7 +80,7 @@ func (p *person) send(ctx context.Context, path string, form url.Values) (*answe
 	return p.t.send(req)
 }
 
-// cookies returns the session's cookies as a header.
+// cookies returns the session's cookies as the value of a Cookie header.
 func (p *person) cookies() string {
 	u, err := url.Parse(p.t.base)
 	if err != nil {
@@ -93,9 +93,9 @@ func (p *person) cookies() string {
 	return strings.Join(all, "; ")
 }
 
-// people simulates people who work in the console until ctx ends. Each reads the list,
-// creates a link with the form, and retries after a failure. The console must sign nobody
-// out, and every link whose form was accepted must exist.
+// people simulates people who use the console until ctx ends. Each person reads the list, creates a
+// link with the form, and retries after a failure. The console must sign nobody out, and every link
+// with an accepted form must exist.
 func people(ctx context.Context, t *target, count int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -129,18 +129,18 @@ func people(ctx context.Context, t *target, count int) error {
 		hard += p.hard
 		for _, destination := range p.made {
 			if !there[destination] {
-				return fmt.Errorf("the form for %s was accepted but its link does not exist", destination)
+				return fmt.Errorf("the form for %s was accepted, but its link does not exist", destination)
 			}
 			forms++
 		}
 		if _, err := p.page(after, "/app"); err != nil {
-			return fmt.Errorf("somebody was signed out: %w", err)
+			return fmt.Errorf("a person was signed out: %w", err)
 		}
 	}
 	if forms == 0 {
 		return errors.New("no form was accepted")
 	}
-	ok(fmt.Sprintf("%d people sent %d forms and all links exist; nobody was signed out; %d attempts were repeated", count, forms, hard))
+	ok(fmt.Sprintf("%d people sent %d forms and all links exist; nobody was signed out; %d attempts were retried", count, forms, hard))
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (p *person) work(ctx context.Context, number int) error {
 			return nil
 		case <-tick.C:
 		}
-		call := context.WithoutCancel(ctx) // let requests in flight finish
+		call := context.WithoutCancel(ctx) // in-flight requests must finish
 		switch a, err := p.page(call, "/app/links"); {
 		case a != nil && a.status < http.StatusInternalServerError && err != nil:
 			return fmt.Errorf("person %d was signed out: %w", number, err)
@@ -166,9 +166,9 @@ func (p *person) work(ctx context.Context, number int) error {
 		case err != nil || a.status >= http.StatusInternalServerError:
 			p.hard++
 		case a.status == http.StatusSeeOther && strings.Contains(a.header.Get("Location"), "sign-in"):
-			return fmt.Errorf("a form signed out person %d", number)
+			return fmt.Errorf("person %d was signed out while sending a form", number)
 		case a.status != http.StatusSeeOther:
-			return fmt.Errorf("a form = %d: %.300s", a.status, a.body)
+			return fmt.Errorf("a form returned %d, want 303: %.300s", a.status, a.body)
 		default:
 			p.made = append(p.made, destination)
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clip is two seconds of a test picture with a tone.
+// clip is a test picture of two seconds with a tone.
 //
 //go:embed clip.mp4
 var clip []byte
@@ -31,7 +31,7 @@ func smoke(ctx context.Context, t *target, write bool) error {
 	return tryOut(ctx, t)
 }
 
-// look makes the checks that need no key and change nothing.
+// look makes the checks that need no key and change no record.
 func look(ctx context.Context, t *target) error {
 	for _, c := range []struct {
 		what, address string
@@ -39,15 +39,15 @@ func look(ctx context.Context, t *target) error {
 		holds         string
 	}{
 		{"auth serves the API document", t.base + "/openapi.json", http.StatusOK, `"openapi"`},
-		{"auth asks for a key", t.base + "/api/v1/account", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"auth answers for unknown addresses", t.base + "/api/nothing-here", http.StatusNotFound, "NOT_FOUND"},
-		{"links asks for a key", t.base + "/api/v1/links", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"links answers for an unknown slug", t.short + "/no-such-slug-here", http.StatusNotFound, ""},
-		{"events asks for a key", t.base + "/api/v1/events", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"events asks for a key to webhooks", t.base + "/api/v1/webhooks", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"auth requires a key", t.base + "/api/v1/account", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"auth responds to unknown addresses", t.base + "/api/nothing-here", http.StatusNotFound, "NOT_FOUND"},
+		{"links requires a key", t.base + "/api/v1/links", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"links responds to an unknown slug", t.short + "/no-such-slug-here", http.StatusNotFound, ""},
+		{"events requires a key", t.base + "/api/v1/events", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"events requires a key for webhooks", t.base + "/api/v1/webhooks", http.StatusUnauthorized, "MISSING_API_KEY"},
 		{"console has a sign-in page", t.base + "/app/sign-in", http.StatusOK, "<form"},
-		{"videos asks for a key", t.base + "/api/v1/videos", http.StatusUnauthorized, "MISSING_API_KEY"},
-		{"videos answers for an unknown slug", t.base + "/v/no-such-slug-here", http.StatusNotFound, ""},
+		{"videos requires a key", t.base + "/api/v1/videos", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"videos responds to an unknown slug", t.base + "/v/no-such-slug-here", http.StatusNotFound, ""},
 		{"the operator API is not on the public address", t.base + "/admin/v1/accounts/acc_none", http.StatusNotFound, ""},
 		{"key verification is not on the public address", t.base + "/internal/v1/keys/verify", http.StatusNotFound, ""},
 	} {
@@ -69,7 +69,7 @@ func tryOut(ctx context.Context, t *target) (err error) {
 	if err != nil {
 		return err
 	}
-	ok("the operator makes an account and a key")
+	ok("the operator creates an account and a key")
 	defer func() {
 		_, suspendErr := t.want(ctx, http.StatusOK, http.MethodPatch, t.operator+"/admin/v1/accounts/"+account, t.token, map[string]any{"suspended": true}, nil)
 		err = errors.Join(err, suspendErr)
@@ -80,7 +80,8 @@ func tryOut(ctx context.Context, t *target) (err error) {
 	return tryVideo(ctx, t, key)
 }
 
-// makeAccount makes an account and a key with scopes, or with the default ones if none are named.
+// makeAccount creates an account and a key with scopes, or with the default ones if scopes is
+// empty.
 func makeAccount(ctx context.Context, t *target, plan string, scopes ...string) (account, key string, err error) {
 	if t.token == "" {
 		return "", "", errors.New("LINKREEL_ADMIN_TOKEN is not set")
@@ -88,13 +89,13 @@ func makeAccount(ctx context.Context, t *target, plan string, scopes ...string) 
 	var made struct{ ID string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts", t.token,
 		map[string]any{"name": "check " + plan, "plan": plan}, &made); err != nil {
-		return "", "", fmt.Errorf("make account: %w", err)
+		return "", "", fmt.Errorf("cannot create an account: %w", err)
 	}
 	key, err = makeKey(ctx, t, made.ID, scopes...)
 	return made.ID, key, err
 }
 
-// makeKey makes a key with scopes, or with the default ones if none are named.
+// makeKey creates a key with scopes, or with the default ones if scopes is empty.
 func makeKey(ctx context.Context, t *target, account string, scopes ...string) (string, error) {
 	body := map[string]any{"name": "helm test"}
 	if len(scopes) > 0 {
@@ -102,7 +103,7 @@ func makeKey(ctx context.Context, t *target, account string, scopes ...string) (
 	}
 	var made struct{ Key string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/keys", t.token, body, &made); err != nil {
-		return "", fmt.Errorf("make key: %w", err)
+		return "", fmt.Errorf("cannot create a key: %w", err)
 	}
 	return made.Key, nil
 }
@@ -111,19 +112,19 @@ func tryLink(ctx context.Context, t *target, key string) error {
 	const destination = "https://example.com/helm-test"
 	var made struct{ ID, Slug, ShortURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": destination}, &made); err != nil {
-		return fmt.Errorf("make link: %w", err)
+		return fmt.Errorf("cannot create a link: %w", err)
 	}
 	if want := t.short + "/" + made.Slug; made.ShortURL != want {
-		return fmt.Errorf("shortUrl = %s, want %s: is hosts.short (and hosts.port) the public address?", made.ShortURL, want)
+		return fmt.Errorf("shortUrl is %s, want %s; check that hosts.short and hosts.port are the public address", made.ShortURL, want)
 	}
 	a, err := t.want(ctx, http.StatusFound, http.MethodGet, made.ShortURL, "", nil, nil)
 	if err != nil {
-		return fmt.Errorf("follow link: %w", err)
+		return fmt.Errorf("cannot follow the link: %w", err)
 	}
 	if got := a.header.Get("Location"); got != destination {
-		return fmt.Errorf("the link leads to %q, want %q", got, destination)
+		return fmt.Errorf("the link redirects to %q, want %q", got, destination)
 	}
-	ok("a link is made and followed")
+	ok("a link is created and followed")
 	if err := until(ctx, 30*time.Second, "the click is counted", func() (bool, error) {
 		var link struct{ Clicks int }
 		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/links/"+made.ID, key, nil, &link)
@@ -132,12 +133,12 @@ func tryLink(ctx context.Context, t *target, key string) error {
 		return err
 	}
 	if _, err := t.want(ctx, http.StatusNoContent, http.MethodDelete, t.base+"/api/v1/links/"+made.ID, key, nil, nil); err != nil {
-		return fmt.Errorf("delete link: %w", err)
+		return fmt.Errorf("cannot delete the link: %w", err)
 	}
 	if _, err := t.want(ctx, http.StatusNotFound, http.MethodGet, made.ShortURL, "", nil, nil); err != nil {
-		return fmt.Errorf("follow deleted link: %w", err)
+		return fmt.Errorf("the deleted link still responds: %w", err)
 	}
-	ok("a deleted link is gone at once")
+	ok("a deleted link returns 404 immediately")
 	return nil
 }
 
@@ -163,11 +164,11 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 	}
 	fmt.Printf("     upload to ready: %.1f s\n", time.Since(started).Seconds())
 	if err := play(ctx, t, video.PlaybackURL); err != nil {
-		return fmt.Errorf("play: %w", err)
+		return fmt.Errorf("cannot play the video: %w", err)
 	}
 	ok("the video plays: master playlist, media playlist, bytes from storage")
 	if _, err := t.want(ctx, http.StatusNoContent, http.MethodDelete, t.base+"/api/v1/videos/"+id, key, nil, nil); err != nil {
-		return fmt.Errorf("delete video: %w", err)
+		return fmt.Errorf("cannot delete the video: %w", err)
 	}
 	ok("a video is deleted")
 	return nil
@@ -176,34 +177,34 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 func upload(ctx context.Context, t *target, key string, film []byte) (id string, err error) {
 	var made struct{ VideoID, UploadURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "helm test"}, &made); err != nil {
-		return "", fmt.Errorf("make video: %w", err)
+		return "", fmt.Errorf("cannot create a video: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, bytes.NewReader(film))
 	if err != nil {
-		return "", fmt.Errorf("upload address: %w", err)
+		return "", fmt.Errorf("the upload address is invalid: %w", err)
 	}
 	req.Header.Set("Content-Type", "video/mp4")
 	a, err := t.send(req)
 	if err != nil {
-		return "", fmt.Errorf("upload: %w", err)
+		return "", fmt.Errorf("cannot upload the video: %w", err)
 	}
 	if a.status != http.StatusOK {
-		return "", fmt.Errorf("upload to %s = %d, want 200: %.300s", withoutQuery(made.UploadURL), a.status, a.body)
+		return "", fmt.Errorf("the upload to %s returned %d, want 200: %.300s", withoutQuery(made.UploadURL), a.status, a.body)
 	}
 	return made.VideoID, nil
 }
 
-// play follows the first rendition of a master playlist to its bytes.
+// play follows the first rendition of a master playlist to its media file.
 func play(ctx context.Context, t *target, master string) error {
 	address := master
-	for range 2 { // master to media, media to storage
+	for range 2 { // from the master to the media playlist, and from there to storage
 		a, err := t.want(ctx, http.StatusOK, http.MethodGet, address, "", nil, nil)
 		if err != nil {
 			return err
 		}
 		next := firstAddress(string(a.body))
 		if next == "" {
-			return fmt.Errorf("%s lists nothing to play: %.300s", withoutQuery(address), a.body)
+			return fmt.Errorf("the playlist %s has no address: %.300s", withoutQuery(address), a.body)
 		}
 		if address, err = resolve(address, next); err != nil {
 			return err
@@ -219,7 +220,7 @@ func play(ctx context.Context, t *target, master string) error {
 		return err
 	}
 	if a.status != http.StatusPartialContent || len(a.body) != 100 {
-		return fmt.Errorf("a range of %s = %d with %d bytes, want 206 with 100", withoutQuery(address), a.status, len(a.body))
+		return fmt.Errorf("a range of %s returned %d with %d bytes, want 206 with 100", withoutQuery(address), a.status, len(a.body))
 	}
 	return nil
 }
@@ -234,7 +235,8 @@ func firstAddress(playlist string) string {
 	return ""
 }
 
-// until calls done every half second until it returns true. An error that persists ends the wait.
+// until calls done every half second until done returns true. The wait also ends with an error that
+// persists.
 func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -251,7 +253,7 @@ func until(ctx context.Context, limit time.Duration, what string, done func() (b
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("gave up after %s: %s", limit, what)
+			return fmt.Errorf("condition not met within %s: %s", limit, what)
 		case <-tick.C:
 		}
 	}

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// target is a deployment and how to reach it.
+// target is a deployment, with the addresses and connections for reaching it.
 type target struct {
 	base, short, operator string
-	token                 string // the operator's
+	token                 string // the operator's token
 	routes                routes
 	client                *http.Client
 }
@@ -29,7 +29,7 @@ func newTarget(flags *flag.FlagSet) *target {
 	flags.StringVar(&t.base, "base", "http://localhost:8080", "address of the API and the share pages")
 	flags.StringVar(&t.short, "short", "http://localhost:8081", "address of the short links")
 	flags.StringVar(&t.operator, "operator", "http://localhost:8082", "address of the operator API")
-	flags.Var(&t.routes, "via", "`HOST/PATH=ADDR`: connect to ADDR for that host and paths below PATH; can be repeated, the first match wins")
+	flags.Var(&t.routes, "via", "`HOST/PATH=ADDR`: connect to ADDR for this host and paths below PATH; can be repeated, the first match applies")
 	t.client = &http.Client{
 		Timeout:       30 * time.Second,
 		Transport:     &t.routes,
@@ -38,8 +38,8 @@ func newTarget(flags *flag.FlagSet) *target {
 	return t
 }
 
-// routes sends requests to addresses other than those of their hosts, without changing
-// the Host header. It is an http.RoundTripper and a flag.Value.
+// routes connects to configured addresses instead of a request's host, without changing the Host
+// header. It is an http.RoundTripper and a flag.Value.
 type routes struct {
 	list []route
 	next http.Transport
@@ -53,7 +53,7 @@ func (r *routes) Set(text string) error {
 	from, addr, ok := strings.Cut(text, "=")
 	host, path, _ := strings.Cut(from, "/")
 	if !ok || host == "" || addr == "" {
-		return errors.New("want HOST/PATH=ADDR")
+		return errors.New("use HOST/PATH=ADDR")
 	}
 	r.list = append(r.list, route{host, "/" + path, addr})
 	return nil
@@ -78,20 +78,20 @@ func below(path, prefix string) bool {
 	return prefix == "/" || path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// limitConnections keeps n connections to each address open, and no more.
+// limitConnections keeps at most n connections to each address open.
 func (r *routes) limitConnections(n int) {
 	r.next.MaxIdleConnsPerHost, r.next.MaxConnsPerHost = n, n
 	r.next.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
 }
 
-// answer is a response whose body has been read.
+// answer is a response and its complete body.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// code returns the code in an error's body, or the beginning of a body without a code.
+// code returns the code of an error body, or the beginning of a body without a code.
 func (a *answer) code() string {
 	var body struct{ Error struct{ Code string } }
 	if err := json.Unmarshal(a.body, &body); err == nil && body.Error.Code != "" {
@@ -100,13 +100,13 @@ func (a *answer) code() string {
 	return fmt.Sprintf("%.80s", a.body)
 }
 
-// call sends body as JSON, or nothing when it is nil.
+// call sends body as JSON, or no body if it is nil.
 func (t *target) call(ctx context.Context, method, address, bearer string, body any) (*answer, error) {
 	var reader io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return nil, fmt.Errorf("encode body: %w", err)
+			return nil, fmt.Errorf("cannot encode the body: %w", err)
 		}
 		reader = bytes.NewReader(text)
 	}
@@ -131,20 +131,20 @@ func (t *target) send(req *http.Request) (*answer, error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: read answer: %w", req.Method, req.URL.Redacted(), err)
+		return nil, fmt.Errorf("%s %s: cannot read the response: %w", req.Method, req.URL.Redacted(), err)
 	}
 	return &answer{resp.StatusCode, resp.Header, text}, nil
 }
 
-// want makes a call and fails unless it gets the wanted status. It decodes the body into
-// into.
+// want makes a call and fails unless the response has the given status. It decodes the response
+// body into into.
 func (t *target) want(ctx context.Context, status int, method, address, bearer string, body, into any) (*answer, error) {
 	a, err := t.call(ctx, method, address, bearer, body)
 	if err != nil {
 		return nil, err
 	}
 	if a.status != status {
-		return nil, fmt.Errorf("%s %s = %d, want %d: %.300s", method, withoutQuery(address), a.status, status, a.body)
+		return nil, fmt.Errorf("%s %s returned %d, want %d: %.300s", method, withoutQuery(address), a.status, status, a.body)
 	}
 	if into == nil {
 		return a, nil
@@ -157,7 +157,7 @@ func (t *target) want(ctx context.Context, status int, method, address, bearer s
 
 func (a *answer) into(v any) error {
 	if err := json.Unmarshal(a.body, v); err != nil {
-		return fmt.Errorf("%w: %.300s", err, a.body)
+		return fmt.Errorf("cannot parse the response: %w: %.300s", err, a.body)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (a *answer) into(v any) error {
 func withoutQuery(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "(unreadable address)"
+		return "(invalid address)"
 	}
 	u.RawQuery = ""
 	return u.String()

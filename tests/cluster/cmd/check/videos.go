@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// manyVideos uploads count videos and waits until every one is ready in all its
-// renditions. Pods that fail meanwhile may cost time, but no video may be lost.
-// manyVideos prints the progress whenever it changes, so that a script can kill pods
-// while they work: a video can be played long before its job ends.
+// manyVideos uploads count videos and waits until every video is ready in all its renditions.
+// Failing pods may cause delays, but no video may be lost. manyVideos prints every change of the
+// progress, so a script can kill pods during a job. A video can be played long before its job ends.
 func manyVideos(ctx context.Context, t *target, count, renditions int, film []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -47,13 +46,13 @@ func manyVideos(ctx context.Context, t *target, count, renditions int, film []by
 			case ctx.Err() != nil:
 				return fmt.Errorf("%d of %d videos are not ready: %w", len(waiting), count, ctx.Err())
 			case err == nil && video.Status == "failed":
-				return fmt.Errorf("video %s failed", id)
+				return fmt.Errorf("the video %s failed", id)
 			case err == nil && video.Status == "ready" && len(video.Renditions) >= renditions:
 				continue
 			case err == nil && (video.Status == "ready" || video.Progress > 0):
 				working++
 			}
-			left = append(left, id) // not ready, or a restart cost the response
+			left = append(left, id) // not ready, or a restart interrupted the request
 		}
 		if waiting = left; len(waiting) == 0 {
 			break

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// written holds the records that writes created.
+// written contains the records that writes created.
 type written struct {
-	key, watch string        // watch is a key that reads events
-	before     []writtenLink // created in bulk before the deployment was disturbed
-	meanwhile  []writtenLink // created one by one until writes was told to stop
+	key, watch string        // watch is a key for reading events
+	before     []writtenLink // created in bulk before the caller disturbed the deployment
+	meanwhile  []writtenLink // created one by one until the caller stopped writes
 	replay     string        // the response to a create with an idempotency key
 }
 
-// writtenLink is a link with a word that is not a prefix of any other link's word.
+// writtenLink is a link with a word that is not a prefix of another link's word.
 type writtenLink struct{ id, slug, word string }
 
 const bulkMost = 100
 
-// writes creates many links in bulk and then, until ctx ends, one by one through any
-// replica. Every call must succeed, even while replicas are replaced. At the end search
-// must find every link, and each must have exactly one event.
+// writes creates many links in bulk and then, until ctx ends, one by one through any replica. Every
+// call must succeed, even while replicas are replaced. At the end, search must find every link, and
+// each link must have exactly one event.
 func writes(ctx context.Context, t *target, before int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -51,7 +51,7 @@ func writes(ctx context.Context, t *target, before int) error {
 	return w.check(context.WithoutCancel(ctx), t)
 }
 
-// bulk creates count links. Each title has a unique word and a word that all of them share.
+// bulk creates count links. Each title has a unique word and a word that all titles share.
 func (w *written) bulk(ctx context.Context, t *target, count int) error {
 	for first := 0; first < count; first += bulkMost {
 		var items []map[string]any
@@ -71,7 +71,7 @@ func (w *written) bulk(ctx context.Context, t *target, count int) error {
 	return nil
 }
 
-// replay creates a link, always with the same idempotency key.
+// replay creates a link. It always uses the same idempotency key.
 func replay(ctx context.Context, t *target, key string) (string, error) {
 	body, err := json.Marshal(map[string]any{"url": "https://example.com/once"})
 	if err != nil {
@@ -89,7 +89,7 @@ func replay(ctx context.Context, t *target, key string) (string, error) {
 		return "", err
 	}
 	if a.status != http.StatusCreated {
-		return "", fmt.Errorf("a create with an idempotency key = %d: %.300s", a.status, a.body)
+		return "", fmt.Errorf("a create with an idempotency key returned %d, want 201: %.300s", a.status, a.body)
 	}
 	var made struct{ ID, Slug string }
 	if err := a.into(&made); err != nil {
@@ -98,7 +98,7 @@ func replay(ctx context.Context, t *target, key string) (string, error) {
 	return made.ID + " " + made.Slug, nil
 }
 
-// steadily creates up to 40 links a second until ctx ends.
+// steadily creates up to 40 links per second until ctx ends.
 func (w *written) steadily(ctx context.Context, t *target) error {
 	const writers = 4
 	var (
@@ -135,16 +135,16 @@ func (w *written) steadily(ctx context.Context, t *target) error {
 		return fmt.Errorf("%d of %d writes failed: %w", len(errs), len(errs)+len(w.meanwhile), errors.Join(errs...))
 	}
 	if len(w.meanwhile) == 0 {
-		return errors.New("nothing was written meanwhile")
+		return errors.New("no link was written after the bulk requests")
 	}
 	ok(fmt.Sprintf("%d links written in bulk and %d one by one, none failed", len(w.before), len(w.meanwhile)))
 	return nil
 }
 
-// check proves that replays, events and search have everything that was written.
+// check proves that replays, events and search return everything that was written.
 func (w *written) check(ctx context.Context, t *target) error {
 	if again, err := replay(ctx, t, w.key); err != nil || again != w.replay {
-		return fmt.Errorf("a replay of the first create returned %q, not %q: %w", again, w.replay, err)
+		return fmt.Errorf("a replay of the first create returned %q, want %q: %w", again, w.replay, err)
 	}
 	ok("a replay of the first create returns the same response")
 	if err := w.events(ctx, t); err != nil {
@@ -159,19 +159,19 @@ func (w *written) check(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	ok(fmt.Sprintf("each filter finds all %d links from before, and search finds all %d from meanwhile", len(before), len(meanwhile)))
+	ok(fmt.Sprintf("each filter finds all %d links of the bulk requests, and search finds all %d later links", len(before), len(meanwhile)))
 	for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 		for range min(100, len(links)) {
 			l := links[rand.IntN(len(links))]
 			for _, filter := range []string{"slug=" + url.QueryEscape(l.slug), "q=" + l.word, "q=" + url.QueryEscape(l.slug)} {
 				found, err := t.list(ctx, w.key, filter)
 				if err != nil || len(found) != 1 || found[0] != l.id {
-					return fmt.Errorf("%s finds %v, want %s: %w", filter, found, l.id, err)
+					return fmt.Errorf("the filter %s finds %v, want only %s: %w", filter, found, l.id, err)
 				}
 			}
 		}
 	}
-	ok("100 links of each kind are found on their own, by slug and by their unique word")
+	ok("the slug and the unique word of 100 links of each kind find only that link")
 	return nil
 }
 
@@ -186,7 +186,7 @@ func ids(links []writtenLink) map[string]bool {
 // events waits until each link has an event, and fails if a link has two.
 func (w *written) events(ctx context.Context, t *target) error {
 	seen, after := map[string]int{}, ""
-	return until(ctx, time.Minute, fmt.Sprintf("each of these %d links is one event", len(w.before)+len(w.meanwhile)), func() (bool, error) {
+	return until(ctx, time.Minute, fmt.Sprintf("each of these %d links has one event", len(w.before)+len(w.meanwhile)), func() (bool, error) {
 		for more := true; more; {
 			var page struct {
 				Data       []struct{ Object string }
@@ -205,7 +205,7 @@ func (w *written) events(ctx context.Context, t *target) error {
 		for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 			for _, l := range links {
 				if seen[l.id] > 1 {
-					return false, fmt.Errorf("link %s has %d created events", l.id, seen[l.id])
+					return false, fmt.Errorf("the link %s has %d link.created events, want 1", l.id, seen[l.id])
 				}
 				all = all && seen[l.id] == 1
 			}
@@ -214,8 +214,8 @@ func (w *written) events(ctx context.Context, t *target) error {
 	})
 }
 
-// finds fails unless a filter finds all of want, and nothing twice. The filter may find
-// other links too.
+// finds fails unless a filter finds all links of want, each of them once. The filter may find other
+// links too.
 func (t *target) finds(ctx context.Context, key, filter string, want map[string]bool) error {
 	found, err := t.list(ctx, key, filter)
 	if err != nil {
@@ -241,7 +241,7 @@ func (t *target) list(ctx context.Context, key, filter string) (ids []string, er
 	return ids, err
 }
 
-// eachLink goes through all links that a filter finds.
+// eachLink calls do for all links that a filter finds.
 func (t *target) eachLink(ctx context.Context, key, filter string, do func(id, destination string)) error {
 	for cursor := ""; ; {
 		var page struct {

@@ -1,6 +1,6 @@
-// Command dockerdoor implements the few calls that skaffold makes to a Docker daemon
-// after a custom build: inspect an image, get its id, and tag it. It uses the image store
-// of the test cluster's containerd, and builds, runs and removes nothing.
+// Command dockerdoor implements the few calls that skaffold makes to a Docker daemon after a custom
+// build: inspect an image, get its ID, and tag it. It uses the image store of the test cluster's
+// containerd. It builds, runs and removes no image.
 //
 //	dockerdoor SOCKET CONTAINERD-SOCKET
 package main
@@ -34,10 +34,10 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) != 2 {
-		return errors.New("want SOCKET CONTAINERD-SOCKET")
+		return errors.New("wrong arguments; use dockerdoor SOCKET CONTAINERD-SOCKET")
 	}
 	if err := os.Remove(args[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("old socket: %w", err)
+		return fmt.Errorf("cannot remove the old socket: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", args[0])
 	if err != nil {
@@ -54,10 +54,10 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// door holds the address of containerd.
+// door contains the address of containerd.
 type door struct{ containerd string }
 
-// imagePath is /v1.43/images/NAME/VERB; names have slashes, so no ServeMux.
+// imagePath is /v1.43/images/NAME/VERB. Names contain slashes, so a ServeMux cannot match it.
 var imagePath = regexp.MustCompile(`^/v[0-9.]+/images/(.+?)(/json|/tag)?$`)
 
 func (d door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func (d door) tag(w http.ResponseWriter, r *http.Request, name string) {
 
 type image struct{ name, digest string }
 
-// find looks an image up by its name or its id.
+// find looks up an image by its name or its ID.
 func (d door) find(ctx context.Context, want string) (image, error) {
 	out, err := d.ctr(ctx, "list")
 	if err != nil {
@@ -125,7 +125,7 @@ var errMissing = errors.New("no such image")
 func (d door) ctr(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "ctr", append([]string{"--address", d.containerd, "--namespace", "k8s.io", "images"}, args...)...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("ctr images %s: %w: %s", args[0], err, out)
+		return "", fmt.Errorf("ctr images %s failed: %w: %s", args[0], err, out)
 	}
 	return string(out), nil
 }

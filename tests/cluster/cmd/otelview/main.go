@@ -1,6 +1,6 @@
-// Command otelview is a small OpenTelemetry collector for development. It receives spans
-// by OTLP over HTTP, appends each to a file as a JSON line, and shows the traces of the
-// last minutes as trees, with links between them.
+// Command otelview is a small OpenTelemetry collector for development. It receives spans over
+// OTLP/HTTP, appends each span to a file as a JSON line, and shows the traces of the last minutes
+// as trees, with links between traces.
 //
 //	GET /                    a page with the newest traces
 //	GET /traces              the same as text, newest first; ?name=TEXT for those
@@ -8,8 +8,8 @@
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //
-// Metrics and logs are accepted and dropped. It keeps everything in memory up to a bound,
-// and does not authenticate callers. Do not use it in production.
+// It accepts and drops metrics and logs. It keeps a limited number of traces in memory, and it does
+// not authenticate callers. Do not use it in production.
 package main
 
 import (
@@ -37,8 +37,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	addr := flag.String("addr", ":4318", "address to listen on")
-	file := flag.String("file", "", "file to append spans to, one JSON object per line; if empty, nothing is written")
-	keep := flag.Int("keep", 2000, "traces to keep in memory")
+	file := flag.String("file", "", "file to append spans to, one JSON object per line; if empty, no file is written")
+	keep := flag.Int("keep", 2000, "number of traces to keep in memory")
 	flag.Parse()
 	if err := run(ctx, *addr, *file, *keep); err != nil {
 		slog.Error("stopped", "error", err)
@@ -52,7 +52,7 @@ func run(ctx context.Context, addr, file string, keep int) error {
 	if file != "" {
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return fmt.Errorf("open file of spans: %w", err)
+			return fmt.Errorf("cannot open the span file: %w", err)
 		}
 		defer f.Close()
 		v.out = f
@@ -70,7 +70,7 @@ func run(ctx context.Context, addr, file string, keep int) error {
 
 type viewer struct {
 	store *store
-	mu    sync.Mutex // guards the file, so that lines are not interleaved
+	mu    sync.Mutex // protects the file from interleaved lines
 	out   io.Writer
 }
 
@@ -98,12 +98,12 @@ func (v *viewer) handler() http.Handler {
 			_, _ = io.WriteString(w, tree)
 			return
 		}
-		http.Error(w, "no such trace", http.StatusNotFound)
+		http.Error(w, "there is no trace with this ID", http.StatusNotFound)
 	})
 	return mux
 }
 
-// take reads an export request; it has the same form as TracesData.
+// take reads an export request. It has the same format as TracesData.
 func (v *viewer) take(w http.ResponseWriter, r *http.Request) {
 	body := io.Reader(http.MaxBytesReader(w, r.Body, 16<<20))
 	if r.Header.Get("Content-Encoding") == "gzip" {
@@ -131,7 +131,7 @@ func (v *viewer) take(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(v.out)
 	for _, s := range spans {
 		if err := lines.Encode(s); err != nil {
-			slog.Error("write span", "error", err)
+			slog.Error("cannot write a span to the file", "error", err)
 			return
 		}
 	}

@@ -46,20 +46,20 @@ func TestTreeOfATrace(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("export = %d, want 200", resp.StatusCode)
+		t.Fatalf("the export returned %d, want 200", resp.StatusCode)
 	}
 	want := "     2.0 ms  links: GET /:slug\n     2.0 ms    links: store\n     2.0 ms      links: get  FAILED\n"
 	if diff := cmp.Diff(want, get(t, srv.URL+"/traces/abababababababababababababababab")); diff != "" {
-		t.Errorf("tree (-want +got):\n%s", diff)
+		t.Errorf("the tree differs (-want +got):\n%s", diff)
 	}
 	if got := get(t, srv.URL+"/traces?name=slug"); !strings.Contains(got, "links GET /:slug") {
-		t.Errorf("the trace is not found by its name: %q", got)
+		t.Errorf("the filter slug returned %q, want the trace GET /:slug", got)
 	}
 	if got := get(t, srv.URL+"/traces?name=other"); got != "" {
-		t.Errorf("an unknown name finds %q", got)
+		t.Errorf("a filter that matches no name returned %q, want an empty list", got)
 	}
 	if n := bytes.Count(lines.Bytes(), []byte("\n")); n != 3 {
-		t.Errorf("the file has %d lines, want one for each of 3 spans", n)
+		t.Errorf("the file has %d lines, want 3, one for each span", n)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// span holds the stored part of a span. The lines of the file have the same form.
+// span contains the stored part of a span. It is also the format of the file's lines.
 type span struct {
 	Trace      string            `json:"trace"`
 	ID         string            `json:"id"`
@@ -25,7 +25,7 @@ type span struct {
 	Millis     float64           `json:"ms"`
 	Failed     bool              `json:"failed,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	Links      []string          `json:"links,omitempty"` // ids of other traces
+	Links      []string          `json:"links,omitempty"` // IDs of other traces
 }
 
 func read(data *tracepb.TracesData) (spans []span) {
@@ -71,7 +71,7 @@ func texts(attributes []*commonpb.KeyValue) map[string]string {
 	return m
 }
 
-// store keeps the newest traces and drops the oldest first.
+// store keeps the newest traces and drops the oldest traces first.
 type store struct {
 	mu     sync.Mutex
 	keep   int
@@ -103,9 +103,8 @@ type line struct {
 	Spans    int
 }
 
-// newest lists up to n traces whose line contains text, the latest first. Unless all is
-// set, it leaves out traces that begin with a client call, because those are loops that
-// poll for work.
+// newest lists up to n traces with text in their line, newest first. Unless all is set, it omits
+// traces that begin with a client call. Such traces come from loops that poll for work.
 func (s *store) newest(n int, text string, all bool) []line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,7 @@ func (s *store) newest(n int, text string, all bool) []line {
 	return lines
 }
 
-// tree writes a trace with its spans under their parents. It returns "" for an unknown
-// trace.
+// tree formats a trace with its spans under their parents. It returns "" for an unknown trace.
 func (s *store) tree(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +134,8 @@ func (s *store) tree(id string) string {
 	var write func(parent string, depth int)
 	write = func(parent string, depth int) {
 		for _, one := range spans {
-			// The parent of a span may not have been exported, at least not yet. Such a
-			// span appears at the top.
+			// The parent of a span may not have been exported yet, or never. The tree then shows
+			// the span at the top.
 			top := depth == 0 && !known[one.Parent]
 			if !top && (depth == 0 || one.Parent != parent) {
 				continue

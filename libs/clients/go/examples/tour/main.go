@@ -1,5 +1,5 @@
-// Command tour shows the client from one end to the other: links, many links, a video, a webhook and
-// the feed of events. Nothing is made twice and nothing is lost, however bad the network is.
+// Command tour demonstrates the client: links, bulk requests, a video, a webhook and the feed of
+// events. It creates no record twice and misses no event, even on an unreliable network.
 //
 //	LINKREEL_BASE_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… go run ./examples/tour clip.mp4
 //
@@ -24,7 +24,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("give the file of a video")
+		log.Fatal("usage: tour VIDEO-FILE")
 	}
 	c, err := client.New(client.Config{BaseURL: os.Getenv("LINKREEL_BASE_URL"), Key: os.Getenv("LINKREEL_API_KEY"), Attempts: 20})
 	if err != nil {
@@ -38,7 +38,7 @@ func main() {
 }
 
 func tour(ctx context.Context, c *client.Client, film string, out io.Writer) error {
-	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // what follows will be in the feed
+	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // the feed will contain all later changes
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 	_, err = c.GetLink(ctx, link.ID)
 	fmt.Fprintln(out, "deleted:", client.IsNotFound(err))
 
-	// A thousand links, of which ten are wrong.
+	// A thousand links. Ten of them are invalid.
 	items := make([]client.LinkCreate, 1000)
 	for i := range items {
 		items[i] = client.LinkCreate{URL: fmt.Sprint("https://example.com/", i), Tags: []string{"bulk"}}
@@ -72,13 +72,13 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 	}
 	results, err := c.CreateLinks(ctx, items)
 	var part *client.BulkError
-	if errors.As(err, &part) { // results has what was done so far; the same call goes on
+	if errors.As(err, &part) { // results holds the results so far; the same call resumes
 		results, err = c.CreateLinks(ctx, items, client.IdempotencyKey(part.Key))
 	}
 	if err != nil {
 		return err
 	}
-	made := map[string]int{link.ID: 0} // how often the feed has told each link
+	made := map[string]int{link.ID: 0} // the number of events of each link in the feed
 	var ids []string
 	for _, r := range results {
 		if r.Data != nil {
@@ -86,7 +86,7 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 			made[r.Data.ID] = 0
 		}
 	}
-	fmt.Fprintf(out, "bulk: %d created, %d refused\n", len(ids), len(results)-len(ids))
+	fmt.Fprintf(out, "bulk: %d created, %d rejected\n", len(ids), len(results)-len(ids))
 	if err := video(ctx, c, film, out); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 	return err
 }
 
-// video uploads a video, waits until it plays, and receives a message about that.
+// video uploads a video, waits until it plays, and receives the webhook message about it.
 func video(ctx context.Context, c *client.Client, film string, out io.Writer) error {
 	secret, messages := make(chan string, 1), make(chan string, 10)
 	hooks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +133,7 @@ func video(ctx context.Context, c *client.Client, film string, out io.Writer) er
 	case message := <-messages:
 		fmt.Fprintln(out, "plays at", v.ShareURL, "webhook:", message)
 	case <-time.After(time.Minute):
-		return errors.New("no message came")
+		return errors.New("no webhook message arrived")
 	}
 	if err := c.DeleteWebhook(ctx, hook.ID); err != nil {
 		return err
@@ -141,14 +141,15 @@ func video(ctx context.Context, c *client.Client, film string, out io.Writer) er
 	return c.DeleteVideo(ctx, v.ID)
 }
 
-// feed reads the feed as a program that stops after 500 events and starts again where it was.
+// feed reads the feed like a program that stops after 500 events and later resumes at the same
+// position.
 func feed(ctx context.Context, c *client.Client, after *string, made map[string]int, out io.Writer) error {
 	seen, enough := 0, errors.New("enough")
 	for _, stop := range []int{500, len(made)} {
 		var err error
 		after, err = c.FollowEvents(ctx, client.ListEventsQuery{Type: []string{"link.created"}, After: after}, func(e client.Event) error {
 			if seen == stop {
-				return enough // this event is not done: it comes again
+				return enough // this event is not processed, so it is read again
 			}
 			made[e.Object]++
 			if seen++; seen == len(made) {

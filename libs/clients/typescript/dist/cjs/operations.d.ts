@@ -722,7 +722,8 @@ export declare class Operator extends Client {
      * End what waits since a restore.
      *
      * Resumes webhooks, or turns the janitor on again, which removes the objects that no record names. Replicas follow
-     * within seconds. Deliveries that have waited are sent then. What does not wait stays as it is.
+     * within seconds. Deliveries that have waited are sent then. What does not wait stays as it is. If another restore
+     * than the named one is the last, the answer is 412: look at the data of that one first.
      */
     adminResume(body: RecoveryResume, options?: CreateOptions): Promise<Recovery>;
     /**

@@ -1,0 +1,84 @@
+package lograte_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/lograte"
+)
+
+func TestALimitLetsOneLineAMinuteThroughAndCountsTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var minute, second lograte.Limit
+		var got, quick []int64
+		for range 121 {
+			if n := minute.Due(time.Now(), 2); n > 0 {
+				got = append(got, n)
+			}
+			if n := second.DueAfter(time.Second, time.Now(), 1); n > 0 {
+				quick = append(quick, n)
+			}
+			time.Sleep(time.Second)
+		}
+		if want := []int64{2, 120, 120}; !slices.Equal(got, want) {
+			t.Errorf("lines of the minute stand for %v, want %v", got, want)
+		}
+		if len(quick) != 121 {
+			t.Errorf("%d lines of the second, want 121", len(quick))
+		}
+	})
+}
+
+func TestEachKeyHasItsOwnLimit(t *testing.T) {
+	t.Parallel()
+	var l lograte.Limits[string]
+	now := time.Now()
+	if a, b, again := l.Due("a", now), l.Due("b", now), l.Due("a", now); a != 1 || b != 1 || again != 0 {
+		t.Errorf("Due = %d, %d, %d, want 1, 1, 0", a, b, again)
+	}
+	if n := l.Due("a", now.Add(time.Minute)); n != 2 {
+		t.Errorf("Due after a minute = %d, want 2", n)
+	}
+}
+
+func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
+	t.Parallel()
+	var s lograte.State
+	now := time.Now()
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	if _, tell := s.Worked(now); tell {
+		t.Error("an end without a failure is told")
+	}
+	if n := s.Failed(at(time.Second)); n != 1 {
+		t.Errorf("Failed = %d, want 1", n)
+	}
+	if n := s.Failed(at(3 * time.Second)); n != 0 {
+		t.Errorf("Failed again = %d, want 0", n)
+	}
+	if d, tell := s.Worked(at(11 * time.Second)); !tell || d != 10*time.Second {
+		t.Errorf("Worked = %v, %v, want 10s, true", d, tell)
+	}
+	// A short failure within the minute gets no line, and neither does its end.
+	if n := s.Failed(at(20 * time.Second)); n != 0 {
+		t.Errorf("Failed within the minute = %d, want 0", n)
+	}
+	if _, tell := s.Worked(at(21 * time.Second)); tell {
+		t.Error("the end of a failure that was not told is told")
+	}
+	// A failure that lasts beyond the minute does.
+	if n := s.Failed(at(30 * time.Second)); n != 0 {
+		t.Errorf("Failed within the minute = %d, want 0", n)
+	}
+	if n := s.StillFailing(at(40 * time.Second)); n != 0 {
+		t.Errorf("StillFailing within the minute = %d, want 0", n)
+	}
+	if n := s.StillFailing(at(61 * time.Second)); n != 3 {
+		t.Errorf("StillFailing after the minute = %d, want the 3 since the line", n)
+	}
+	if d, tell := s.Worked(at(70 * time.Second)); !tell || d != 40*time.Second {
+		t.Errorf("Worked = %v, %v, want 40s, true", d, tell)
+	}
+}

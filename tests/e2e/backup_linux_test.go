@@ -1,0 +1,762 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// fullDisk makes this test binary run the program that its arguments name as if its disk were
+// full.
+const fullDisk = "LINKREEL_TEST_FULL_DISK"
+
+func init() {
+	if os.Getenv(fullDisk) != "" {
+		fmt.Fprintln(os.Stderr, runOnAFullDisk(os.Args[1:])) // it returns only if it failed
+		os.Exit(1)
+	}
+}
+
+// runOnAFullDisk executes a program with a seccomp filter by which fsync fails with ENOSPC, as it
+// does on a full network disk. A filter needs no privilege, unlike a small disk of our own.
+func runOnAFullDisk(args []string) error {
+	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
+	filter := []syscall.SockFilter{
+		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the number of the call
+		{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, K: syscall.SYS_FSYNC, Jf: 1},
+		{Code: syscall.BPF_RET | syscall.BPF_K, K: retErrno | uint32(syscall.ENOSPC)},
+		{Code: syscall.BPF_RET | syscall.BPF_K, K: retAllow},
+	}
+	program := syscall.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread() // the filter belongs to the thread that executes the program
+	if _, _, err := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); err != 0 {
+		return err
+	}
+	if _, _, err := syscall.RawSyscall(syscall.SYS_PRCTL, prSetSeccomp, filterMode, uintptr(unsafe.Pointer(&program))); err != 0 {
+		return err
+	}
+	return syscall.Exec(args[0], args, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fullDisk+"=") }))
+}
+
+// version is a state of a link: where it leads, or "" once it is deleted. acknowledged is zero if
+// no response said that the change was made. Then it may have been made or not.
+type version struct {
+	url                string
+	sent, acknowledged time.Time
+}
+
+// writer creates, edits and deletes links of its own, one after the other. After a change without
+// a response it leaves the link alone.
+type writer struct {
+	name  string
+	mu    sync.Mutex
+	links map[string][]version // by slug
+	ids   map[string]string    // of links that are alive, by slug
+	slugs []string             // the same
+}
+
+// change makes the n-th change.
+func (w *writer) change(s *load, n int) {
+	if n%5 < 3 || len(w.slugs) == 0 {
+		slug := fmt.Sprintf("%s-%d", w.name, n)
+		body := map[string]any{"url": "https://example.com/" + slug, "slug": slug, "tags": []string{"all", fmt.Sprintf("%s-tag-%d", w.name, n%50)}}
+		if n%2 == 0 {
+			body["externalId"] = slug
+		}
+		if id, ok := w.send(s, slug, "https://example.com/"+slug, http.MethodPost, "", body); ok {
+			w.ids[slug], w.slugs = id, append(w.slugs, slug)
+		}
+		return
+	}
+	at := n * 7 % len(w.slugs)
+	slug := w.slugs[at]
+	url, method, body := fmt.Sprintf("https://example.com/%s/%d", slug, n), http.MethodPatch, map[string]any{}
+	if n%5 == 4 {
+		url, method, body = "", http.MethodDelete, nil
+	} else {
+		body["url"], body["tags"] = url, []string{"all", fmt.Sprintf("%s-new-%d", w.name, n%50)}
+	}
+	if _, ok := w.send(s, slug, url, method, "/"+w.ids[slug], body); !ok || method == http.MethodDelete {
+		w.slugs = slices.Delete(w.slugs, at, at+1)
+	}
+}
+
+// send makes a change and remembers it. It retries nothing.
+func (w *writer) send(s *load, slug, url, method, path string, body map[string]any) (id string, ok bool) {
+	v := version{url: url, sent: time.Now()}
+	w.mu.Lock()
+	w.links[slug] = append(w.links[slug], v)
+	w.mu.Unlock()
+	code, text, err := s.call(method, s.account.base+"/api/v1/links"+path, body)
+	switch {
+	case err != nil || code >= 500:
+		s.lost.Add(1)
+		return "", false
+	case code/100 != 2:
+		s.t.Errorf("%s %s: %d %s", method, slug, code, text)
+		return "", false
+	}
+	w.mu.Lock()
+	w.links[slug][len(w.links[slug])-1].acknowledged = time.Now()
+	w.mu.Unlock()
+	s.acknowledged.Add(1)
+	var made struct{ ID string }
+	_ = json.Unmarshal(text, &made) // the response to a delete is empty
+	return made.ID, true
+}
+
+// allowed returns the states that a link may have in a backup that was made between two times:
+// the last one that was acknowledged before, and those that were sent since.
+func allowed(versions []version, began, ended time.Time) (urls []string) {
+	urls = []string{""} // before its create
+	for _, v := range versions {
+		switch {
+		case !v.acknowledged.IsZero() && v.acknowledged.Before(began):
+			urls = []string{v.url}
+		case v.sent.Before(ended):
+			urls = append(urls, v.url)
+		}
+	}
+	return urls
+}
+
+// shot is a video and what a player reads of it.
+type shot struct {
+	id                      string
+	uploaded, ready, erased time.Time
+	bytes                   map[string][sha256.Size]byte
+}
+
+// load is an installation under writes and visits.
+type load struct {
+	t       *testing.T
+	i       *installation
+	account *tenantOf
+	client  *http.Client
+	hot     []string // slugs that visitors open
+	hotIDs  []string
+	writers []*writer
+	films   []*shot
+
+	counted int64 // clicks
+
+	visits, acknowledged, lost, missed atomic.Int64
+	kills                              atomic.Int64 // of the program
+	down                               atomic.Bool  // from a kill until the program is up again
+}
+
+// call makes one request. It does not fail the test, so it may be called from any goroutine.
+func (s *load) call(method, address string, body map[string]any) (code int, text []byte, err error) {
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return 0, nil, err
+		}
+		in = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, address, in)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.account.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, text, err
+}
+
+// visit opens one of the links. All of them stay as they are, so each visit must be redirected,
+// unless the stack was killed.
+func (s *load) visit(n int) {
+	kills, down := s.kills.Load(), s.down.Load()
+	s.visits.Add(1)
+	code, _, err := s.call(http.MethodGet, s.i.short()+"/"+s.hot[n%len(s.hot)], nil)
+	if err == nil && code == http.StatusFound {
+		return
+	}
+	s.missed.Add(1)
+	if !down && !s.down.Load() && s.kills.Load() == kills {
+		s.t.Errorf("a redirect failed while the stack ran: %d, %v", code, err)
+	}
+}
+
+// short is where the installation's short links are, across restarts.
+func (i *installation) short() string { return fmt.Sprintf("http://127.0.0.1:%d", i.base+1) }
+
+// start visits and writes at the given rates until the returned function is called.
+func (s *load) start(visits, writes int) (stop func()) {
+	var group sync.WaitGroup
+	done := make(chan struct{})
+	paced := func(perSecond int, do func(n int)) {
+		group.Go(func() {
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			tick := time.NewTicker(time.Second / time.Duration(perSecond))
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				case <-tick.C:
+					calls.Go(func() { do(n) })
+				}
+			}
+		})
+	}
+	paced(visits, s.visit)
+	for w := range s.writers { // each has one change at a time, so its tick does not start another
+		writer, busy := s.writers[w], make(chan struct{}, 1)
+		paced(max(1, writes/len(s.writers)), func(n int) {
+			select {
+			case busy <- struct{}{}:
+				writer.change(s, n)
+				<-busy
+			default: // the last change has no response yet
+			}
+		})
+	}
+	return sync.OnceFunc(func() { close(done); group.Wait() })
+}
+
+// taken is a complete backup.
+type taken struct {
+	name         string
+	began, ended time.Time
+	clicks       int64 // of the visited links, counted before it began
+	visits       int64 // made before it ended
+	films        []shot
+}
+
+// backup starts `linkreel backup`, through a wrapper if one is given.
+func (s *load) backup(dir string, wrapper ...string) (*exec.Cmd, *bytes.Buffer) {
+	s.t.Helper()
+	bin, err := program()
+	check(s.t, err)
+	args := append(wrapper, bin, "backup", dir)
+	cmd, out := exec.CommandContext(s.t.Context(), args[0], args[1:]...), &bytes.Buffer{}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.i.dir, out, out
+	cmd.Env = os.Environ()
+	if len(wrapper) > 0 {
+		cmd.Env = append(cmd.Env, fullDisk+"=1")
+	}
+	check(s.t, cmd.Start())
+	return cmd, out
+}
+
+// complete takes a backup that must succeed.
+func (s *load) complete(dir string) taken {
+	s.t.Helper()
+	s.counted = max(s.counted, s.clicks())
+	b := taken{clicks: s.counted}
+	for _, f := range s.films {
+		b.films = append(b.films, *f)
+	}
+	b.began = time.Now()
+	cmd, out := s.backup(dir)
+	if err := cmd.Wait(); err != nil {
+		s.t.Fatalf("backup: %v\n%s", err, out)
+	}
+	b.ended, b.visits = time.Now(), s.visits.Load()
+	names := backups(s.t, dir)
+	b.name = names[len(names)-1]
+	return b
+}
+
+// clicks returns how many clicks of the visited links are counted. While the stack is down it
+// returns 0.
+func (s *load) clicks() (sum int64) {
+	for _, id := range s.hotIDs {
+		_, text, err := s.call(http.MethodGet, s.account.base+"/api/v1/links/"+id, nil)
+		var l struct{ Clicks int64 }
+		if err != nil || json.Unmarshal(text, &l) != nil {
+			return 0
+		}
+		sum += l.Clicks
+	}
+	return sum
+}
+
+// backups returns the names of the complete backups in a folder, oldest first.
+func backups(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "2*Z"))
+	check(t, err)
+	for _, path := range found {
+		names = append(names, filepath.Base(path))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// killBackup kills a backup once it has copied this many objects, or at its beginning. It reports
+// whether the backup was still running.
+func (s *load) killBackup(dir string, objects int) bool {
+	s.t.Helper()
+	before := backups(s.t, dir)
+	cmd, out := s.backup(dir)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		part, _ := filepath.Glob(filepath.Join(dir, "*.part"))
+		copied, _ := os.ReadDir(filepath.Join(dir, "objects"))
+		select {
+		case err := <-ended:
+			if err != nil {
+				s.t.Fatalf("a backup that should be killed: %v\n%s", err, out)
+			}
+			return false
+		case <-time.After(time.Millisecond):
+		}
+		if len(part) > 0 && len(copied) >= objects {
+			break
+		}
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	var exit *exec.ExitError
+	died := errors.As(<-ended, &exit)
+	if now := backups(s.t, dir); died && !slices.Equal(now, before) {
+		s.t.Errorf("a killed backup made %v of %v", now, before)
+	}
+	return died
+}
+
+// upload makes a video and uploads a film.
+func (s *load) upload(path string) *shot {
+	s.t.Helper()
+	made := s.account.surely(201, "POST", "/api/v1/videos", map[string]any{"title": "Film"})
+	if a := put(s.t, made.str("uploadUrl"), path, "video/mp4"); a.status != 200 {
+		s.t.Fatalf("upload: %d %s", a.status, a.raw)
+	}
+	f := &shot{id: made.str("videoId"), uploaded: time.Now()}
+	s.films = append(s.films, f)
+	return f
+}
+
+// isReady waits until a video is ready, and returns the bytes of what a player reads of it, by
+// path.
+func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
+	a.t.Helper()
+	var v *answer
+	eventually(a.t, 3*time.Minute, "the video "+id+" is ready", func() bool {
+		v = a.surely(200, "GET", "/api/v1/videos/"+id, nil)
+		return v.str("status") == "ready"
+	})
+	read := map[string][sha256.Size]byte{}
+	note := func(address string) {
+		got := visit(a.t, address)
+		path, _, _ := strings.Cut(address, "?")
+		_, path, _ = strings.Cut(strings.TrimPrefix(path, "http://"), "/")
+		if got.status != 200 || len(got.raw) == 0 {
+			a.t.Errorf("%s of the video %s: %d", path, id, got.status)
+		}
+		read[path] = sha256.Sum256(got.raw)
+	}
+	note(v.str("posterUrl"))
+	master := visit(a.t, v.str("playbackUrl"))
+	for _, playlist := range uris(a.t, v.str("playbackUrl"), string(master.raw)) {
+		files := uris(a.t, playlist, string(visit(a.t, playlist).raw))
+		slices.Sort(files)
+		for _, file := range slices.Compact(files) {
+			note(file)
+		}
+	}
+	if master.status != 200 || len(read) < 2 {
+		a.t.Errorf("the video %s has %d files (%d)", id, len(read), master.status)
+	}
+	return read
+}
+
+// play decodes a whole video as a player does.
+func (a *tenantOf) play(id string) {
+	a.t.Helper()
+	v := a.surely(200, "GET", "/api/v1/videos/"+id, nil)
+	out, err := exec.CommandContext(a.t.Context(), "ffprobe", "-v", "error", "-count_frames", "-select_streams", "v:0",
+		"-show_entries", "stream=nb_read_frames", "-of", "default=nw=1:nk=1", v.str("playbackUrl")).CombinedOutput()
+	frames, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if n, convErr := strconv.Atoi(frames); err != nil || convErr != nil || n < 30 {
+		a.t.Errorf("the video %s is not played: %v\n%s", id, err, out)
+	}
+}
+
+// documents are the records of a database, by path.
+type documents map[string]map[string]any
+
+// text returns a field, also one that is not a string in the database.
+func (d documents) text(path, field string) string {
+	v, _ := d[path][field].(map[string]any)
+	for _, x := range v {
+		s, _ := x.(string)
+		return s
+	}
+	return ""
+}
+
+func (d documents) number(path, field string) int64 {
+	n, _ := strconv.ParseInt(d.text(path, field), 10, 64) // absent is 0
+	return n
+}
+
+// list returns a field with an array of strings.
+func (d documents) list(path, field string) (values []string) {
+	var v struct {
+		ArrayValue struct {
+			Values []struct{ StringValue string }
+		}
+	}
+	raw, _ := json.Marshal(d[path][field]) // it was JSON before
+	_ = json.Unmarshal(raw, &v)            // absent is empty
+	for _, x := range v.ArrayValue.Values {
+		values = append(values, x.StringValue)
+	}
+	return values
+}
+
+// recordsOf reads the records of a data directory that nobody uses.
+func recordsOf(t *testing.T, dir string) documents {
+	t.Helper()
+	server, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db"), TTLInterval: -1})
+	check(t, err)
+	var dump bytes.Buffer
+	check(t, server.Export(t.Context(), &dump))
+	check(t, server.Close())
+	found := documents{}
+	for line := range bytes.Lines(dump.Bytes()) {
+		var d struct {
+			Name   string
+			Fields map[string]any
+		}
+		check(t, json.Unmarshal(line, &d))
+		_, path, _ := strings.Cut(d.Name, "/documents/")
+		found[path] = d.Fields
+	}
+	return found
+}
+
+// halves names each record that lacks another one, which was written in the same commit.
+func (d documents) halves() (found []string) {
+	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
+	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
+	for path := range d {
+		parts := strings.Split(path, "/")
+		switch parts[0] {
+		case "tags":
+			tags[d.text(path, "accountId")+" "+d.text(path, "kind")+" "+d.text(path, "name")] = true
+		case "linkExternalIds":
+			owners[d.text(path, "link")] = true
+		case "links":
+			if len(parts) == 4 {
+				days[parts[1]] += d.number(path, "clicks")
+			} else {
+				links[d.text(path, "accountId")]++
+			}
+		}
+	}
+	for path := range d {
+		parts := strings.Split(path, "/")
+		if len(parts) != 2 {
+			continue
+		}
+		id := parts[1]
+		switch parts[0] {
+		case "links":
+			slug := "slugs/default|" + strings.ToLower(d.text(path, "slug"))
+			for _, field := range []string{"accountId", "slug", "location"} {
+				if d.text(slug, field) != d.text(path, field) {
+					say("the link %s and its slug differ in %s: %q, %q", id, field, d.text(path, field), d.text(slug, field))
+				}
+			}
+			if d.text(slug, "linkId") != id {
+				say("the slug of %s is of %q", id, d.text(slug, "linkId"))
+			}
+			for _, tag := range d.list(path, "tags") {
+				if !tags[d.text(path, "accountId")+" link "+tag] {
+					say("the link %s has the tag %q, and the account does not", id, tag)
+				}
+			}
+			if d.text(path, "externalId") != "" && !owners[id] {
+				say("the external id of the link %s leads nowhere", id)
+			}
+			if days[id] != d.number(path, "clicks") {
+				say("the link %s has %d clicks, and its days have %d", id, d.number(path, "clicks"), days[id])
+			}
+		case "slugs":
+			if to := d.text(path, "linkId"); to != "" && d["links/"+to] == nil {
+				say("the slug %s leads to %s, which is missing", id, to)
+			}
+		case "linkExternalIds":
+			if to := d.text(path, "link"); d["links/"+to] == nil {
+				say("an external id leads to %s, which is missing", to)
+			}
+		case "videos":
+			if of := d.text("videoSlugs/"+d.text(path, "slug"), "videoId"); of != id {
+				say("the slug of the video %s is of %q", id, of)
+			}
+		}
+	}
+	for account, n := range links {
+		path := "quotas/" + account + "~links"
+		var ledger struct{ Granted int64 }
+		if err := json.Unmarshal([]byte(d.text(path, "state")), &ledger); d[path] != nil && (err != nil || ledger.Granted < n) {
+			say("the account %s has %d links, and its ledger gave out %d (%v)", account, n, ledger.Granted, err)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// untold names each link and video whose events do not fit: an event is written in the commit of
+// its change.
+func (d documents) untold(account string, feed []told) (found []string) {
+	alive := map[string]bool{}
+	for _, e := range feed {
+		switch e.Type {
+		case "link.created", "video.created":
+			alive[e.Object] = true
+		case "link.deleted", "video.deleted":
+			delete(alive, e.Object)
+		}
+	}
+	for path := range d {
+		parts := strings.Split(path, "/")
+		if len(parts) != 2 || parts[0] != "links" && parts[0] != "videos" || d.text(path, "accountId") != account {
+			continue
+		}
+		if !alive[parts[1]] {
+			found = append(found, path+" has no event")
+		}
+		delete(alive, parts[1])
+	}
+	for id := range alive {
+		found = append(found, id+" has an event and no record")
+	}
+	return found
+}
+
+// holds checks a restored data directory against what was acknowledged when its backup was made.
+func (s *load) holds(b taken, dir string) (d documents) {
+	s.t.Helper()
+	d = recordsOf(s.t, dir)
+	if halves := d.halves(); len(halves) > 0 {
+		s.t.Errorf("%d records are half there: %.2000s", len(halves), strings.Join(halves, "\n"))
+	}
+	if d["quotas/"+s.account.id+"~links"] == nil {
+		s.t.Error("the account has no ledger of its links")
+	}
+	links, sure := 0, 0
+	for _, w := range s.writers {
+		for slug, versions := range w.links {
+			may, is := allowed(versions, b.began, b.ended), ""
+			if id := d.text("slugs/default|"+slug, "linkId"); id != "" {
+				is = d.text("links/"+id, "url")
+			}
+			if !slices.Contains(may, is) {
+				s.t.Errorf("the link %s leads to %q, and may lead to %q: %+v, the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
+			}
+			links++
+			if len(may) == 1 {
+				sure++
+			}
+		}
+	}
+	var clicks int64
+	for _, id := range s.hotIDs {
+		clicks += d.number("links/"+id, "clicks")
+	}
+	if clicks < b.clicks || clicks > b.visits {
+		s.t.Errorf("%d clicks, want %d, which were counted before, to %d, which were made", clicks, b.clicks, b.visits)
+	}
+	s.t.Logf("%s: %d records, %d of %d links are certain and as they were, %d clicks (%d counted before, %d made)",
+		b.name, len(d), sure, links, clicks, b.clicks, b.visits)
+	return d
+}
+
+// restored restores a backup on an empty machine and checks it. Then it runs the restored
+// installation and plays every video.
+func (s *load) restored(b taken, dir string) {
+	s.t.Helper()
+	began := time.Now()
+	bin, err := program()
+	check(s.t, err)
+	data := filepath.Join(s.t.TempDir(), "data")
+	source := filepath.Join(s.i.dir, ".local", "data")
+	cmd := exec.CommandContext(s.t.Context(), bin, "restore", "--backup", b.name, "--secrets", filepath.Join(source, "secrets.json"), "--audit", filepath.Join(source, "audit"), dir)
+	cmd.Env = append(os.Environ(), "LINKREEL_DATA_DIR="+data)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("restore %s: %v\n%s", b.name, err, out)
+	}
+	took := time.Since(began)
+	records := s.holds(b, data)
+
+	again := &installation{t: s.t, dir: s.t.TempDir(), base: fourFreePorts(s.t), env: s.i.env, data: data}
+	p, stack := again.up()
+	defer p.kill()
+	account := *s.account
+	account.caller = &caller{t: s.t, base: stack.BaseURL, key: s.account.key, http: s.account.http}
+	for _, slug := range s.hot {
+		if got := visit(s.t, stack.ShortBaseURL+"/"+slug); got.status != http.StatusFound {
+			s.t.Errorf("the link %s answers %d", slug, got.status)
+		}
+	}
+	untold := records.untold(account.id, account.feed())
+	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // the newest events get their places in the feed only now
+		untold = records.untold(account.id, account.feed())
+	}
+	if len(untold) > 0 {
+		s.t.Errorf("%d changes and their events are not one: %.2000s", len(untold), strings.Join(untold, "\n"))
+	}
+	played := 0
+	for n, f := range b.films {
+		if !f.erased.IsZero() {
+			if got := account.do("GET", "/api/v1/videos/"+f.id, nil); got.status != http.StatusNotFound {
+				s.t.Errorf("the video %s was deleted, and answers %d", f.id, got.status)
+			}
+			continue
+		}
+		// One that was being prepared is prepared again, so its files are new.
+		files := account.isReady(f.id)
+		for path, sum := range f.bytes {
+			if files[path] != sum {
+				s.t.Errorf("the file %s of the video %s has other bytes", path, f.id)
+			}
+		}
+		if n == len(b.films)-1 {
+			account.play(f.id)
+		}
+		played++
+	}
+	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, and the others were deleted", b.name, took.Seconds(), played, len(b.films))
+}
+
+// TestBackupsUnderLoadAndKills takes backups of a program that is written to and visited. Some
+// backups are killed or find their disk full, and the program is killed while one runs. Each
+// complete one must have every write that was acknowledged before it began, and no half of a
+// write, and its videos must play. LINKREEL_FULL makes 50 changes and 500 visits a second, through
+// 10 kills of the program.
+func TestBackupsUnderLoadAndKills(t *testing.T) {
+	t.Parallel()
+	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes are those of half a round
+	full := os.Getenv("LINKREEL_FULL") != ""
+	if full {
+		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
+	}
+	i := install(t)
+	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s",
+		"LINKREEL_RATE_LIMITS=enterprise:6000000", "LINKREEL_QUOTA_LINKS=enterprise:1000000")
+	p, stack := i.up()
+	s := &load{t: t, i: i, account: newTenant(t, stack, "Loaded"), client: &http.Client{
+		Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	for n := range 5 {
+		slug := fmt.Sprintf("hot-%d", n)
+		s.hot = append(s.hot, slug)
+		s.hotIDs = append(s.hotIDs, s.account.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/hot", "slug": slug}).str("id"))
+	}
+	for n := range 5 {
+		s.writers = append(s.writers, &writer{name: fmt.Sprint("w", n), links: map[string][]version{}, ids: map[string]string{}})
+	}
+	path := clip(t, 3, "640x360")
+	ready := func(f *shot) {
+		f.bytes = s.account.isReady(f.id)
+		f.ready = time.Now()
+	}
+	ready(s.upload(path))
+	stop := s.start(visits, writes)
+	defer stop()
+	began, dir := time.Now(), t.TempDir()
+	var all []taken
+	killed, down := 0, time.Duration(0)
+	enough := func() {
+		t.Helper()
+		wanted := s.acknowledged.Load() + int64(changes)
+		eventually(t, 5*time.Minute, "enough changes are acknowledged", func() bool { return s.acknowledged.Load() >= wanted })
+	}
+	for round := range rounds {
+		enough()
+		for n := range backupKills {
+			objects := 0
+			if n > 0 {
+				found, err := os.ReadDir(filepath.Join(dir, "objects"))
+				check(t, err)
+				objects = len(found) + rand.IntN(3)
+			}
+			if s.killBackup(dir, objects) {
+				killed++
+			}
+		}
+		all = append(all, s.complete(dir))
+		before := backups(t, dir)
+		cmd, out := s.backup(dir, os.Args[0])
+		if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "is full: free some space") || !slices.Equal(backups(t, dir), before) {
+			t.Errorf("a backup on a full disk: %v, %s", err, out)
+		}
+		unfinished := s.upload(path)
+		enough()
+
+		// The program dies while a backup runs, and a video is being prepared.
+		cmd, out = s.backup(dir)
+		eventually(t, 30*time.Second, "the backup has begun", func() bool {
+			part, _ := filepath.Glob(filepath.Join(dir, "*.part"))
+			return len(part) > 0 || len(backups(t, dir)) > len(before)
+		})
+		died := time.Now()
+		s.down.Store(true)
+		s.kills.Add(1)
+		p.kill()
+		if err := cmd.Wait(); err != nil && !slices.Equal(backups(t, dir), before) {
+			t.Errorf("a backup of a program that died: %v, %s", err, out)
+		}
+		all = append(all, s.complete(dir)) // of the data directory itself
+		p, _ = i.up()
+		s.down.Store(false)
+		down += time.Since(died)
+		if first := s.films[round]; round%2 == 0 {
+			if a := s.account.surely(204, "DELETE", "/api/v1/videos/"+first.id, nil); a.status == 204 {
+				first.erased = time.Now()
+			}
+		}
+		ready(unfinished)
+		all = append(all, s.complete(dir))
+	}
+	took := time.Since(began)
+	stop()
+	made, acknowledged := s.visits.Load(), s.acknowledged.Load()
+	t.Logf("%d backups, %d killed, %d on a full disk, %d kills of the program; in %.0f s, %.0f of them down, %d visits (%d not answered) and %d changes acknowledged (%d not)",
+		len(all), killed, rounds, rounds, took.Seconds(), down.Seconds(), made, s.missed.Load(), acknowledged, s.lost.Load())
+	if killed == 0 {
+		t.Error("no backup was killed before it ended")
+	}
+	up := (took - down).Seconds()
+	if full && (float64(made) < 0.9*up*float64(visits) || float64(acknowledged) < 0.9*up*float64(writes)) {
+		t.Errorf("%.0f visits and %.0f changes a second are too few for this proof", float64(made)/up, float64(acknowledged)/up)
+	}
+	i.interrupt(p)
+	for _, b := range all {
+		s.restored(b, dir)
+	}
+}
