@@ -90,7 +90,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 			t.Error("the page without a playable video may be indexed or has a preview, want neither")
 		}
 	}
-	look("has not been uploaded yet", `<noscript><a class="button" href="?">Look again</a>`)
+	look("has not been uploaded yet", `<noscript><a class="button" href="?">Check again</a>`)
 	w.put(v, "a film")
 	look("is being prepared", "<progress", `data-waiting="processing"`)
 	r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)

@@ -81,7 +81,7 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 		return 0, err
 	}
 	if !role.Scopes().Has(identity.KeysWrite) {
-		return 0, apierr.ScopeRequired(identity.KeysWrite.String(), "Your role does not allow you to make keys. Ask an admin of the account.")
+		return 0, apierr.ScopeRequired(identity.KeysWrite.String(), "Your role does not allow you to create keys. Ask an admin of the account.")
 	}
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
