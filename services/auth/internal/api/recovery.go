@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/restored"
 )
 
-// Recovery adds the operator's routes on what waits since a restore.
+// Recovery adds the operator's routes for resuming webhooks and the janitor after a restore.
 func Recovery(a *httpapi.API, db *firestoredb.DB, token string) {
 	h := recovery{db}
 	add := forOperator(a, token)
