@@ -43,7 +43,7 @@ layer() {
 # of the working tree, the same source gives the same bytes.
 program() {
 	CGO_ENABLED=0 nice -n "${NICE:-10}" go build -trimpath -buildvcs=false -tags=disable_grpc_modules -gcflags=all=-dwarf=false \
-		-ldflags "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version=$tag" -o "$2" "$1"
+		-ldflags "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version=$tag -X main.version=$tag" -o "$2" "$1"
 }
 
 make_image() {

@@ -127,9 +127,10 @@ func Main(name string, cfg Config, build func(ctx context.Context) (*Service, er
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	slog.SetDefault(NewLogger(os.Stdout, cfg.LogLevel, cfg.LogFormat))
+	slog.Info("starting", "service", name, "version", Version())
 	boundMemory()
 	if err := run(ctx, name, cfg, build); err != nil {
-		slog.Error("stopped", "service", name, "error", err)
+		slog.Error("stopped", "service", name, "version", Version(), "error", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // stop has run; nothing else is deferred
 	}
@@ -190,8 +191,10 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	}
 	stopping.Store(true)
 	if ctx.Err() != nil {
-		slog.Info("draining", "service", svc.Name, "for", cfg.Drain.String())
+		Stopping(svc.Name, context.Cause(ctx), "drain", cfg.Drain.String())
 		outage.Pause(gctx, cfg.Drain)
+	} else {
+		Stopping(svc.Name, context.Cause(gctx))
 	}
 	for _, stop := range svc.Stopping {
 		stop()
@@ -209,6 +212,12 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 		errs = append(errs, admin.Shutdown(graceCtx))
 	}
 	return errors.Join(errs...)
+}
+
+// Stopping logs that a process stops, and why: the signal that it got, or what failed. more are
+// further keys and values of the line.
+func Stopping(name string, reason error, more ...any) {
+	slog.Info("stopping", slices.Concat([]any{"service", name, "version", Version(), "reason", fmt.Sprint(reason)}, more)...)
 }
 
 // discard is a logger for fasthttp that drops all lines.

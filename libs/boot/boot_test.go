@@ -213,6 +213,33 @@ func TestALoopThatFailsStopsTheService(t *testing.T) {
 	}
 }
 
+// Not parallel: the whole process shares the logger.
+func TestAStopIsLoggedWithItsReason(t *testing.T) {
+	var out bytes.Buffer
+	former := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	defer slog.SetDefault(former)
+	loop := func(err error) *Service {
+		return &Service{Name: "test", Loops: []Loop{{Name: "l", Run: func(ctx context.Context) error {
+			if err == nil {
+				<-ctx.Done()
+			}
+			return err
+		}}}}
+	}
+	_ = Run(t.Context(), Config{Grace: time.Second}, loop(errors.New("broken"))) // the test above looks at the error
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("terminated signal received"))
+	if err := Run(ctx, Config{Grace: time.Second}, loop(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`msg=stopping service=test version=` + Version() + ` reason="test: l: broken"`, `reason="terminated signal received" drain=0s`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, &out)
+		}
+	}
+}
+
 func status(url string) int {
 	res, err := http.Get(url)
 	if err != nil {

@@ -60,7 +60,7 @@ func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothin
 }
 
 type listTagsIn struct {
-	Text   string `json:"text,omitempty" jsonschema:"only tags with words that begin with these words"`
+	Text   string `json:"text,omitempty" jsonschema:"only tags with words that begin with these words; all tags if omitted"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of tags; 100 if omitted"`
 	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next tags"`
 }
@@ -127,7 +127,7 @@ func (t *tools) listDomains(ctx context.Context, _ *mcp.CallToolRequest, _ nothi
 }
 
 type addDomainIn struct {
-	Hostname string `json:"hostname" jsonschema:"host name such as go.example.com"`
+	Hostname string `json:"hostname" jsonschema:"host name such as go.example.com, without https://"`
 }
 
 func (t *tools) addDomain(ctx context.Context, _ *mcp.CallToolRequest, in addDomainIn) (out domainOut, err error) {
@@ -156,9 +156,9 @@ func (t *tools) verifyDomain(ctx context.Context, _ *mcp.CallToolRequest, in dom
 
 type updateDomainIn struct {
 	domainIn
-	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"where visits of the start page / lead"`
-	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"where visits of addresses without a link lead"`
-	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"where visits of links that have ended lead"`
+	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address where visits of the start page / lead"`
+	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address where visits of addresses without a link lead"`
+	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address where visits of links that have ended lead, unless the link has its own"`
 	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func (t *tools) readLinks(s *mcp.Server) {
-	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given.",
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given. Archived links are included unless archived says otherwise.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
 	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
 	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
@@ -81,10 +81,10 @@ type linkOut struct {
 	ID             string   `json:"id"`
 	ShortURL       string   `json:"shortUrl" jsonschema:"the address to share"`
 	Slug           string   `json:"slug"`
-	DestinationURL string   `json:"destinationUrl"`
+	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits lead that no rule matches"`
 	Title          string   `json:"title,omitempty"`
-	Clicks         int64    `json:"clicks"`
-	Status         string   `json:"status" jsonschema:"active, scheduled, expired, exhausted or taken_down"`
+	Clicks         int64    `json:"clicks" jsonschema:"all clicks so far"`
+	Status         string   `json:"status" jsonschema:"active, scheduled (before its start), expired, exhausted (maxClicks is reached) or taken_down (by the operator)"`
 	Tags           []string `json:"tags,omitempty"`
 	ExternalID     string   `json:"externalId,omitempty"`
 	Archived       bool     `json:"archived,omitempty"`
@@ -101,7 +101,7 @@ type createLinkIn struct {
 	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
 	Title         string   `json:"title,omitempty" jsonschema:"private label"`
 	Domain        string   `json:"domain,omitempty" jsonschema:"host name or id of a verified custom domain, or default for the default host; the account's default domain if omitted"`
-	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link"`
+	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link; up to 20 of 1 to 50 characters without comma"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      bool     `json:"archived,omitempty" jsonschema:"true hides the link from lists; it keeps redirecting"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
@@ -208,10 +208,10 @@ type updateLinkIn struct {
 	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	OGTitle       string   `json:"ogTitle,omitempty"`
-	OGDescription string   `json:"ogDescription,omitempty"`
-	OGImage       string   `json:"ogImage,omitempty"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"new time at which the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
+	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"new title that social networks show"`
+	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"new text that social networks show"`
+	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a new picture that social networks show"`
 	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 	routingIn
 }
@@ -294,8 +294,8 @@ type updateLinksIn struct {
 	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
 	tagsIn
 	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
-	Expires  string   `json:"expires,omitempty" jsonschema:"when the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear"`
+	Expires  string   `json:"expires,omitempty" jsonschema:"new time at which the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
+	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
 
 type updateLinksOut struct {
@@ -379,12 +379,12 @@ func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in linkI
 }
 
 type findLinksIn struct {
-	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title or the destination"`
+	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title, or the destination's host or path, such as shop.example.net; the destination's query and the host of the short address are not searched"`
 	Tags       []string `json:"tags,omitempty" jsonschema:"a link must have all of these tags; up to five"`
-	Domain     string   `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host"`
+	Domain     string   `json:"domain,omitempty" jsonschema:"host of the short address: host name or id of a custom domain, or default for the default host; all if omitted"`
 	Slug       string   `json:"slug,omitempty" jsonschema:"the whole slug"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the link in another system"`
-	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them; all if omitted"`
+	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them, all includes them; all if omitted"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of links; 20 if omitted"`
 	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next links"`
 }
@@ -424,8 +424,8 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 
 type linkStatsIn struct {
 	linkIn
-	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month ago if omitted"`
-	To   string `json:"to,omitempty" jsonschema:"last UTC day; today if omitted"`
+	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; 29 days before to if omitted"`
+	To   string `json:"to,omitempty" jsonschema:"last UTC day, such as 2026-11-30; today if omitted"`
 }
 
 func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {

@@ -18,31 +18,31 @@ var (
 
 // routingIn has the settings by which an assistant can change how a link handles visits.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted"`
-	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"add the visitor's query to the destination"`
-	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"append the path after the slug to the destination's path"`
-	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended"`
-	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it"`
-	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"replaces all rules the link has, so repeat those that stay; a visit leads to the first rule with all conditions met, otherwise to url"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 exclude password and maxClicks"`
+	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination has itself stay, except utm_ ones"`
+	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"true appends the path after the slug to the destination's path; with false, as a new link has it, a longer path is a 404"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; visits before get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended by expires or maxClicks; without it they get a page that says so, or go where the domain sends them"`
+	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it; 1 to 256 characters; replaces an earlier one"`
+	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends; all clicks that it ever had count"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules the link has, so repeat those that stay; a visit leads to the first rule with all conditions met, otherwise to url"`
 }
 
 type rule struct {
 	Name string   `json:"name" jsonschema:"name that the statistics show"`
-	When ruleWhen `json:"when" jsonschema:"at least one condition"`
+	When ruleWhen `json:"when" jsonschema:"at least one condition; all that are given must be met, and each is independent of the others: ios says nothing about device"`
 	URL  string   `json:"url" jsonschema:"where visits lead if the rule matches"`
 }
 
 type ruleWhen struct {
-	Country  []string          `json:"country,omitempty" jsonschema:"two-letter country codes"`
-	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet"`
-	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other"`
-	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR"`
-	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters of the visit; * is any value"`
-	From     string            `json:"from,omitempty" jsonschema:"a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	Until    string            `json:"until,omitempty" jsonschema:"a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	Percent  int               `json:"percent,omitempty" jsonschema:"percentage of the visitors, 1 to 99"`
+	Country  []string          `json:"country,omitempty" jsonschema:"two-letter country codes such as DE; one of them must match"`
+	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet; one of them must match"`
+	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other; one of them must match; a phone or tablet of any kind needs device instead"`
+	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR; one must be the language that the browser prefers; de also matches de-AT"`
+	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters that the visit must have, with their values; * is any value"`
+	From     string            `json:"from,omitempty" jsonschema:"visits from then on: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Until    string            `json:"until,omitempty" jsonschema:"visits before then: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Percent  int               `json:"percent,omitempty" jsonschema:"percentage, 1 to 99, of the visitors who meet the other conditions; a visitor always falls into the same share, and the shares of several rules do not overlap"`
 }
 
 // routingSchema says which values are allowed.
@@ -150,14 +150,14 @@ func routingToAssistant(l *client.Link) routingOut {
 
 type explainLinkIn struct {
 	linkIn
-	Country  string `json:"country,omitempty" jsonschema:"two letters"`
-	Device   string `json:"device,omitempty"`
-	System   string `json:"system,omitempty"`
-	Language string `json:"language,omitempty" jsonschema:"as in the header Accept-Language"`
+	Country  string `json:"country,omitempty" jsonschema:"the visitor's country, two letters such as DE"`
+	Device   string `json:"device,omitempty" jsonschema:"the visitor's kind of device; not derived from system, so give both for an iPhone: phone and ios"`
+	System   string `json:"system,omitempty" jsonschema:"the visitor's operating system; not derived from device"`
+	Language string `json:"language,omitempty" jsonschema:"the browser's languages, as in the header Accept-Language, such as de or de-AT,de;q=0.9,en;q=0.5; only the most preferred count"`
 	Query    string `json:"query,omitempty" jsonschema:"the visit's whole query, such as a=1&b=2"`
 	Path     string `json:"path,omitempty" jsonschema:"the path after the slug, such as /a/b"`
-	At       string `json:"at,omitempty" jsonschema:"time of the visit: a time from now such as 7d, or a date; now if omitted"`
-	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place, 0 to 99, for rules with a percentage"`
+	At       string `json:"at,omitempty" jsonschema:"time of the visit: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; now if omitted"`
+	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place, 0 to 99, for rules with a percentage; such rules are skipped if omitted"`
 }
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {
@@ -176,7 +176,7 @@ func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in expl
 }
 
 type checkSlugIn struct {
-	Slug   string `json:"slug" jsonschema:"last part of the short address"`
+	Slug   string `json:"slug" jsonschema:"last part of the short address, such as spring-sale"`
 	Domain string `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host; the account's default domain if omitted"`
 }
 

@@ -67,7 +67,7 @@ type videoOut struct {
 	ShareURL    string      `json:"shareUrl" jsonschema:"the page to share"`
 	Status      string      `json:"status" jsonschema:"uploading, processing, ready or failed"`
 	Progress    int         `json:"progress" jsonschema:"percent done, while the video is processing"`
-	Privacy     string      `json:"privacy"`
+	Privacy     string      `json:"privacy" jsonschema:"public, unlisted, password or expiring"`
 	Seconds     float64     `json:"durationSeconds,omitempty"`
 	Width       int         `json:"width,omitempty"`
 	Height      int         `json:"height,omitempty"`
@@ -144,8 +144,8 @@ func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 type findVideosIn struct {
 	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the title, the description, a tag or the slug"`
 	Tags       []string `json:"tags,omitempty" jsonschema:"a video must have all of these tags; up to five"`
-	Status     string   `json:"status,omitempty"`
-	Privacy    string   `json:"privacy,omitempty"`
+	Status     string   `json:"status,omitempty" jsonschema:"only videos with this status; all if omitted"`
+	Privacy    string   `json:"privacy,omitempty" jsonschema:"only videos with this privacy; all if omitted"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the video in another system"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of videos; 20 if omitted"`
 	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next videos"`
@@ -161,7 +161,7 @@ type videoRow struct {
 	Title      string   `json:"title"`
 	ShareURL   string   `json:"shareUrl" jsonschema:"the page to share"`
 	Status     string   `json:"status" jsonschema:"uploading, processing, ready or failed"`
-	Privacy    string   `json:"privacy"`
+	Privacy    string   `json:"privacy" jsonschema:"public, unlisted, password or expiring"`
 	Tags       []string `json:"tags,omitempty"`
 	ExternalID string   `json:"externalId,omitempty"`
 	CreatedAt  string   `json:"createdAt"`
@@ -219,8 +219,8 @@ func (t *tools) getVideo(ctx context.Context, req *mcp.CallToolRequest, in getVi
 type updateVideoIn struct {
 	videoIn
 	tagsIn
-	Title       string   `json:"title,omitempty"`
-	Description string   `json:"description,omitempty"`
+	Title       string   `json:"title,omitempty" jsonschema:"new title; viewers see it"`
+	Description string   `json:"description,omitempty" jsonschema:"new description; viewers see it"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
 	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
 }
@@ -265,9 +265,9 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 
 type setVideoAccessIn struct {
 	videoIn
-	Privacy       string   `json:"privacy,omitempty" jsonschema:"password requires a password, and expiring requires expires"`
-	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; each replaces the former, with its password or expiry"`
+	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring, and a password no longer applies"`
 	AllowDownload *bool    `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
 	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the earlier list"`
 	EmbedAnywhere bool     `json:"embedAnywhere,omitempty" jsonschema:"true allows every site to embed the video"`
@@ -312,7 +312,7 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 type setCaptionsIn struct {
 	videoIn
 	Language string `json:"language" jsonschema:"language tag such as en or pt-BR"`
-	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT"`
+	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT; replaces those of the language"`
 	Remove   bool   `json:"remove,omitempty" jsonschema:"true removes the captions of the language"`
 }
 
@@ -337,7 +337,7 @@ func (t *tools) setCaptions(ctx context.Context, _ *mcp.CallToolRequest, in setC
 
 type setThumbnailIn struct {
 	videoIn
-	Second    *float64 `json:"second,omitempty" jsonschema:"seconds from the beginning of the video"`
+	Second    *float64 `json:"second,omitempty" jsonschema:"seconds from the beginning of the video, such as 1.5"`
 	Automatic bool     `json:"automatic,omitempty" jsonschema:"true restores the automatic thumbnail"`
 }
 
@@ -368,11 +368,11 @@ func (t *tools) deleteVideo(ctx context.Context, _ *mcp.CallToolRequest, in vide
 type uploadVideoIn struct {
 	Path        string   `json:"path" jsonschema:"the video file on this machine; a bare name is a file in the folder of videos"`
 	Title       string   `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
-	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video"`
+	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video; up to 20 of 1 to 50 characters without comma"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
-	Privacy     string   `json:"privacy,omitempty" jsonschema:"public if omitted; password requires a password, and expiring requires expires"`
-	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it"`
-	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	Privacy     string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; public if omitted"`
+	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
+	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring; not with a password"`
 	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most after the upload until the video is ready; 45 if omitted"`
 }
 

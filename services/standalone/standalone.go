@@ -199,6 +199,7 @@ func setLog(cfg Config, dir *dataDir) error {
 		w = f
 	}
 	slog.SetDefault(boot.NewLogger(w, cfg.LogLevel, boot.LogJSON))
+	slog.Info("starting", "service", "linkreel", "version", boot.Version())
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
@@ -100,7 +101,9 @@ func Up(ctx context.Context, out io.Writer) error {
 	select {
 	case <-ctx.Done():
 		_, _ = fmt.Fprintln(out, "\nStopping …")
+		boot.Stopping("linkreel", context.Cause(ctx))
 	case <-s.Done():
+		boot.Stopping("linkreel", context.Cause(s.ctx))
 	}
 	return s.Close()
 }

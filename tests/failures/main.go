@@ -42,6 +42,11 @@ var failures = map[string]failure{
 		func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(300 * time.Millisecond) },
 		func(s *stack) error { return s.proxies["redis"].heal() },
 	},
+	"redis-late": {
+		"each response of Redis takes 25 ms longer",
+		func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(25 * time.Millisecond) },
+		func(s *stack) error { return s.proxies["redis"].heal() },
+	},
 	"redis-flapping": {
 		"Redis refuses connections for 20 s of every 40 s",
 		func(ctx context.Context, s *stack) error { return s.flap(ctx, "redis", 20*time.Second) },

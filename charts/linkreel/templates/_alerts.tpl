@@ -51,6 +51,16 @@ something that happens a few times a day also need a least number: one of one is
   for: 2m
   labels: {severity: warning}
   summary: "Redis does not answer or refuses writes ({{ `{{ $labels.reason }}` }}); limits are local and clicks wait in the spool."
+- alert: LinkreelRedisSlow
+  # A Redis that is away has its own alert, and its calls last as long as their time limits.
+  {{- $calls = printf "%s, dependency=\"Redis\"" $here }}
+  expr: |
+    histogram_quantile(0.5, sum by (le) (rate(linkreel_dependency_call_seconds_bucket{ {{- $calls -}} }[5m]))) > 0.01
+    and sum(increase(linkreel_dependency_call_seconds_count{ {{- $calls -}} }[5m])) > 50
+    unless on () {{ $away }}
+  for: 10m
+  labels: {severity: warning}
+  summary: "Redis answers, but every second call takes longer than 10 ms."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
   # A click now and then for which Redis was too slow is no reason to look.

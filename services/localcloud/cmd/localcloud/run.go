@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -231,10 +232,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 	select {
 	case <-ctx.Done():
+		log.Info("stopping", "version", built(), "reason", context.Cause(ctx).Error())
 		return nil
 	case err := <-failed:
+		log.Info("stopping", "version", built(), "reason", err.Error())
 		return fmt.Errorf("listener ended: %w", err)
 	}
+}
+
+// version is set by the image build: -ldflags "-X main.version=1.2.3".
+var version string
+
+// built returns the version of the image, or else the revision that the program was built from,
+// or its module's version.
+func built() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
 }
 
 // readIndexes reads the files of indexes, and logs how many it found: a query without its index fails.
@@ -254,7 +278,7 @@ func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read indexes: %w", err)
 	}
-	log.Info("starting", "files", paths, "indexes", len(indexes.Composite))
+	log.Info("starting", "version", built(), "files", paths, "indexes", len(indexes.Composite))
 	return indexes, nil
 }
 

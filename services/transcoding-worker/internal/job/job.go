@@ -163,6 +163,23 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 // errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
+// errUsed ends an attempt if its prefix has objects of another attempt with the same number.
+var errUsed = errors.New("objects of an earlier attempt with this number exist")
+
+// unused returns errUsed if there are objects under the attempt's prefix. After a restore of older
+// records, attempt numbers repeat, and the bucket still has the objects of the undone attempts.
+// They must not be overwritten: an operator may restore the newer records, and players and caches
+// treat objects as immutable. The next attempt has the next number.
+func (a *attempt) unused(ctx context.Context) error {
+	for _, err := range a.w.o.Bucket.List(ctx, a.prefix) {
+		if err != nil {
+			return fmt.Errorf("look for earlier objects: %w", err)
+		}
+		return errUsed
+	}
+	return nil
+}
+
 // do claims and runs one job. message is nil for a job from a sweep.
 func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
 	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
@@ -191,7 +208,10 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	lease := w.keepLease(ctx, token, message, log)
 	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
-	err := work(a, lease.ctx)
+	err := a.unused(lease.ctx)
+	if err == nil {
+		err = work(a, lease.ctx)
+	}
 	// If the lease was lost, the error of the program says only that it was killed. The cause
 	// of the context has the reason.
 	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
@@ -246,6 +266,12 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.note(ctx, "return inspected", w.o.Jobs.Nack(ctx, t, jobs.Inspected))
 		return "inspected"
 
+	case errors.Is(err, errUsed):
+		log.WarnContext(ctx, "objects of an earlier attempt exist, as after a restore; returning the job for the next attempt")
+		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
+		w.message(ctx, m, (*queue.Message).Nack)
+		return "returned"
+
 	case errors.Is(err, errReserved):
 		// This worker will have space when its other jobs have ended, and another worker may
 		// have space now.
@@ -269,8 +295,8 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "lost"
 
 	case errors.Is(err, errStopping):
-		// Return the job before removing leftovers: a worker on a preempted node has only 15
-		// s in total, and storage may be slow.
+		// Return the job before removing leftovers. A worker on a preempted node has only
+		// 15 s in total, and storage may be slow.
 		log.InfoContext(ctx, "worker is stopping; returning its job")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
