@@ -66,17 +66,16 @@ func domainsStats(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// checkEvery is the pause between the checks of `domains verify --wait`. New DNS records
-// take minutes to spread.
+// checkEvery is the pause between the checks of `domains verify --wait`. New DNS records become
+// visible only after minutes.
 const checkEvery = 15 * time.Second
 
-// domainsVerify fails if the domain is not verified, so that a script can rely on the exit
-// code.
+// domainsVerify fails if the domain is not verified, so a script can rely on the exit code.
 func domainsVerify(a *app, fs *flag.FlagSet) action {
 	wait := fs.String("wait", "0s", "keep checking for this `long`: 10m, 1h")
 	var d *client.Domain
 	check := a.domain("ID", func(c *client.Client, ctx context.Context, id string) (_ *client.Domain, err error) {
-		length, _ := span(*wait) // the command has checked it
+		length, _ := span(*wait) // the flag's check has validated it
 		for end := a.env.Now().Add(length); ; {
 			d, err = c.VerifyDomain(ctx, id)
 			left := end.Sub(a.env.Now())
@@ -255,7 +254,7 @@ func accountExport(a *app, _ *flag.FlagSet) action {
 	})
 }
 
-// credentials has the data that login stores.
+// credentials contains the data that login stores.
 type credentials struct {
 	BaseURL string `json:"baseUrl"`
 	Key     string `json:"key"`
@@ -272,7 +271,7 @@ func (a *app) loginFile() (string, error) {
 func (a *app) login() (credentials, error) {
 	var c credentials
 	if a.env.ConfigDir == "" {
-		return c, nil // flags and environment may be enough
+		return c, nil // flags and environment variables may be enough
 	}
 	path, err := a.loginFile()
 	if err != nil {
@@ -283,10 +282,10 @@ func (a *app) login() (credentials, error) {
 		return c, nil
 	}
 	if err != nil {
-		return c, fmt.Errorf("read login: %w", err)
+		return c, fmt.Errorf("cannot read the login: %w", err)
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return c, fmt.Errorf("read login %s: %w", path, err)
+		return c, fmt.Errorf("cannot read the login %s: %w", path, err)
 	}
 	return c, nil
 }
@@ -303,7 +302,7 @@ func login(a *app, fs *flag.FlagSet) action {
 		if err := none(args); err != nil {
 			return err
 		}
-		// Given values are used as they are. Only missing ones are asked for.
+		// Use given values unchanged, and ask only for missing ones.
 		in := credentials{BaseURL: cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
 			stack, err := a.localStack()
@@ -346,7 +345,7 @@ func login(a *app, fs *flag.FlagSet) action {
 			return err
 		}
 		if err := save(path, in); err != nil {
-			return fmt.Errorf("store login: %w", err)
+			return fmt.Errorf("cannot store the login: %w", err)
 		}
 		return a.print(map[string]any{"baseUrl": in.BaseURL, "account": acc.Name, "plan": acc.Plan}, func(io.Writer) {
 			a.note("logged in to %s as %s", clean(in.BaseURL), clean(acc.Name))
@@ -370,7 +369,7 @@ func logout(a *app, _ *flag.FlagSet) action {
 	}
 }
 
-// ask reads a line. A secret is not echoed to a terminal.
+// ask reads a line. It does not echo a secret to a terminal.
 func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bool) (string, error) {
 	if a.env.Terminal {
 		fmt.Fprint(a.env.Err, prompt)
@@ -388,7 +387,7 @@ func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bo
 	return line, nil
 }
 
-// echo turns the terminal's echo on or off with stty, and reports whether that worked.
+// echo turns the terminal's echo on or off with stty, and reports whether that succeeded.
 func echo(ctx context.Context, f *os.File, on bool) bool {
 	word := "-echo"
 	if on {
@@ -406,8 +405,8 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds the file that `linkreel up` writes for a running stack: in .local of
-// this folder or a parent, or in the data directory of a second stack.
+// localStack finds the file that `linkreel up` writes for a running stack: in .local of this folder
+// or a parent folder, or in the data directory of a second stack.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
@@ -430,8 +429,8 @@ func (a *app) localStack() (*stack, error) {
 	}
 }
 
-// save writes v so that nobody else can read it. A crash leaves either the old or the new
-// file, never half of one.
+// save writes v to a file that only the user can read. After a crash, the file has either the old
+// or the new content.
 func save(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -444,7 +443,7 @@ func save(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // after the rename it is gone already
+	defer func() { _ = os.Remove(f.Name()) }() // does nothing after the rename
 	if _, err := f.Write(append(b, '\n')); err != nil {
 		_ = f.Close() // the write's error is the one to report
 		return err

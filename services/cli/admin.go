@@ -14,7 +14,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// The operator's commands have their own address and token.
+// The operator's commands use a separate address and token.
 func adminCommands() []command {
 	return []command{
 		{"admin accounts list", "", "list accounts (operators only)", adminAccounts},
@@ -23,8 +23,8 @@ func adminCommands() []command {
 		{"admin accounts suspend", "ID", "suspend an account with its links and pages", adminSuspend(true)},
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
 		{"admin accounts delete", "ID", "erase a suspended account and all its data", adminDelete},
-		{"admin webhooks", "", "list webhooks that fail, of all accounts", adminWebhooks},
-		{"admin recovery show", "", "show the last restore from a backup, and what waits since then", adminRecovery},
+		{"admin webhooks", "", "list failing webhooks of all accounts", adminWebhooks},
+		{"admin recovery show", "", "show the last restore from a backup, and what is paused since then", adminRecovery},
 		{"admin recovery resume", "", "after a restore, send webhooks again and turn the janitor on", adminResume},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
 		{"admin takedowns add", "ADDRESS|ID", "take down a link or video, given by its address or ID", adminTakeDown},
@@ -32,7 +32,7 @@ func adminCommands() []command {
 	}
 }
 
-// operator holds the flags of the operator's commands.
+// operator contains the flags of the operator's commands.
 type operator struct {
 	*app
 	address, token string
@@ -146,8 +146,8 @@ func adminRecovery(a *app, fs *flag.FlagSet) action {
 
 func adminResume(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
-	webhooks := fs.Bool("webhooks", false, "send what has waited, and send webhooks again")
-	janitor := fs.Bool("janitor", false, "remove objects that no record names again")
+	webhooks := fs.Bool("webhooks", false, "send the waiting messages, and send webhooks again")
+	janitor := fs.Bool("janitor", false, "let the janitor remove unused objects again")
 	restore := fs.String("restore", "", "`id` of the restore, as \"admin recovery show\" prints it (default: the last one)")
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
 		r, err := c.AdminGetRecovery(ctx)
@@ -167,7 +167,7 @@ func adminResume(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// recoveryFacts prints what waits since a restore.
+// recoveryFacts prints what is paused after a restore.
 func recoveryFacts(w io.Writer, r *client.Recovery) {
 	if r.RestoreID == nil {
 		fmt.Fprintln(w, "never restored; nothing is paused")

@@ -21,7 +21,7 @@ func applyCommands() []command {
 	return []command{{"apply", "", "create and change links and domains from a YAML file; never deletes", apply}}
 }
 
-// desired is the file's content. Fields that a domain or a link omits are left unchanged.
+// desired is the file's content. A field that a domain or a link omits is not changed.
 type desired struct {
 	Domains []desiredDomain `yaml:"domains"`
 	Links   []desiredLink   `yaml:"links"`
@@ -56,7 +56,7 @@ type desiredLink struct {
 	StartsAt     *string       `yaml:"startsAt"` // a date, or never
 	ExpiredURL   *string       `yaml:"expiredUrl"`
 	Password     *string       `yaml:"password"`
-	MaxClicks    *int64        `yaml:"maxClicks"` // 0 is no limit
+	MaxClicks    *int64        `yaml:"maxClicks"` // 0 means no limit
 	Rules        *desiredRules `yaml:"rules"`
 }
 
@@ -95,7 +95,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 		in = f
 	}
 	dec := yaml.NewDecoder(in)
-	dec.KnownFields(true) // otherwise a misspelled field would silently change nothing
+	dec.KnownFields(true) // otherwise a misspelled field would be ignored silently
 	var want desired
 	if err := dec.Decode(&want); err != nil && !errors.Is(err, io.EOF) {
 		return nil, usagef("%s: %v", file, err)
@@ -134,12 +134,12 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 	return &want, nil
 }
 
-// applier makes a deployment match a file.
+// applier changes a deployment so that it matches a file.
 type applier struct {
 	*app
 	dry     bool
 	client  *client.Client
-	domains map[string]string // host name to id
+	domains map[string]string // host names to IDs
 	tally
 }
 
@@ -164,21 +164,21 @@ func (p *applier) run(ctx context.Context, want *desired) error {
 	if p.dry {
 		verb = " (dry run, nothing was changed)"
 	}
-	p.note("%d created, %d changed, %d as they were, %d failed%s", p.created, p.changed, p.same, p.failed, verb)
+	p.note("%d created, %d changed, %d unchanged, %d failed%s", p.created, p.changed, p.same, p.failed, verb)
 	if p.failed > 0 {
 		return &partly{p.failed, p.failed + p.created + p.changed + p.same}
 	}
 	return nil
 }
 
-// try applies one domain or link. If the service refuses it, only this one fails and the
-// others are still applied.
+// try applies one domain or link. If the service rejects it, try counts one failure and the others
+// are still applied.
 func (p *applier) try(name string, step func() error) error {
 	before := p.tally
 	err := step()
 	var refused *client.APIError
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429 {
-		p.tally = before // step counted it before it was refused
+		p.tally = before // step had counted it as applied
 		p.failed++
 		fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(name), explain(err))
 		return nil
@@ -192,7 +192,7 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}
-	if err != nil && len(want.Domains) > 0 { // on a plan without domains, a file without domains still works
+	if err != nil && len(want.Domains) > 0 { // a plan without domains can still apply a file without domains
 		return nil, err
 	}
 	have := map[string]*client.Domain{}
@@ -203,7 +203,8 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	return have, nil
 }
 
-// applyDomain makes a domain as in the file. have is nil if the account does not have it.
+// applyDomain creates or changes a domain as in the file. have is nil if the account does not have
+// the domain.
 func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *client.Domain) error {
 	sign, host := "~", strings.ToLower(want.Hostname)
 	if have == nil {
@@ -287,11 +288,11 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	return err
 }
 
-// find looks up the link of a slug. The service filters, and find compares the results
-// again, because a deployment that does not know the filter returns all links.
+// find looks up a link by its slug. The service filters the links. find checks the results again,
+// because a deployment that does not know the filter returns all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
-		return nil, nil // in a dry run the domain does not exist yet
+		return nil, nil // in a dry run, the domain does not exist yet
 	}
 	f := client.ListLinksQuery{Slug: slug, DomainID: cmp.Or(domain, "default"), Archived: "all"}
 	for l, err := range p.client.Links(ctx, f) {
@@ -299,7 +300,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 			return nil, err
 		}
 		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
-			// A list leaves out ogTitle, ogDescription and ogImage, which changes compares.
+			// A list omits ogTitle, ogDescription and ogImage, which changes compares.
 			return p.client.GetLink(ctx, l.ID)
 		}
 	}
@@ -366,8 +367,8 @@ func differences(diff *[]string) func(field, was, is string) {
 	return func(field, was, is string) { *diff = append(*diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
 }
 
-// changeText compares a text of the file with that of the record. If the file has an empty
-// text, the field is cleared.
+// changeText compares a text in the file with that of the record. An empty text in the file clears
+// the field.
 func changeText(field string, want, have *string, to *client.Field[string], differ func(field, was, is string)) {
 	if want == nil || *want == text(have) {
 		return

@@ -14,10 +14,10 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// desiredRules are the rules of a link in a file. An empty list removes all rules.
+// desiredRules contains the rules of a link in a file. An empty list removes all rules.
 type desiredRules []client.LinkRule
 
-// UnmarshalYAML reads rules by the names that the API uses. Dates become numbers.
+// UnmarshalYAML reads rules with the field names of the API. It converts dates to numbers.
 func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	var v any
 	if err := n.Decode(&v); err != nil {
@@ -43,7 +43,7 @@ func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// addRouting sets the fields of a new link that decide at a visit.
+// addRouting sets the routing fields of a new link.
 func (l desiredLink) addRouting(in *client.LinkCreate) {
 	in.RedirectType, in.ExpiredURL, in.Password = l.RedirectType, text(l.ExpiredURL), text(l.Password)
 	if l.ForwardQuery != nil {
@@ -64,8 +64,8 @@ func (l desiredLink) addRouting(in *client.LinkCreate) {
 	}
 }
 
-// routingChanges compares the fields that decide at a visit. Nobody can read a link's
-// password, so a password in the file is set only if the link has none.
+// routingChanges compares the routing fields. A link's password cannot be read, so a password in
+// the file is set only if the link has none.
 func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate, differ func(field, was, is string)) {
 	if l.RedirectType != nil && *l.RedirectType != int64(have.RedirectType) {
 		change.RedirectType = client.Set(*l.RedirectType)
@@ -112,7 +112,7 @@ func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate
 	}
 }
 
-// changeMoment compares a time of the file with that of the link; nil is none.
+// changeMoment compares a time in the file with that of the link. nil means no time.
 func changeMoment(
 	field string, want *string, have *client.Time, to *client.Field[client.Time], differ func(field, was, is string),
 ) {
@@ -132,8 +132,8 @@ func changeMoment(
 	}
 }
 
-// tidied returns rules in a form in which equal rules are equal. The service shows names
-// trimmed, countries in capitals, languages in their own case, and mobile as phone.
+// tidied returns a normal form of rules, in which equal rules are equal strings. The service
+// returns names trimmed, countries in upper case, languages in canonical case, and mobile as phone.
 func tidied(rules []client.LinkRule) string {
 	out := make([]client.LinkRule, len(rules))
 	for i, r := range rules {

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// outcome is the result of a row: part of a journal line, and a line of --json.
+// outcome is the result of a row. It is part of a journal line and a line of --json.
 type outcome struct {
 	Line     int    `json:"line"`
 	Status   int    `json:"status"`
@@ -35,8 +35,7 @@ type outcome struct {
 	Slug     string `json:"slug,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Lost lists the fields that the deployment does not accept. Host is the link's
-	// previous host.
+	// Lost lists the fields that the deployment does not accept. Host is the link's previous host.
 	Lost []string `json:"notKept,omitempty"`
 	Host string   `json:"host,omitempty"`
 }
@@ -56,9 +55,9 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// importer sends a file in chunks of 100 rows, or fewer if they are large. Chunks are cut by
-// the rows alone, and each chunk's outcomes are written to a journal before the next chunk is
-// sent. If a run is killed in between, the next one sends the unfinished chunk again with the
+// importer sends a file in chunks of 100 rows, or fewer if the rows are large. Only the rows
+// determine the chunks. The outcomes of each chunk are written to a journal before the next chunk
+// is sent. If a run is killed in between, the next run sends the unfinished chunk again with the
 // same Idempotency-Key. The service then replays its results and creates nothing twice.
 type importer struct {
 	*app
@@ -67,9 +66,9 @@ type importer struct {
 
 	client *client.Client
 	log    *journal
-	single bool // the plan has no bulk requests: send rows one by one
+	single bool // the plan has no bulk requests, so rows are sent one by one
 
-	domains map[string]string // the account's verified host names, to ids
+	domains map[string]string // the account's verified host names to their IDs
 	lost    map[string]int    // number of links that lost something, by description
 }
 
@@ -117,7 +116,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 			}
 			return err
 		}
-		if old && chunk == 0 { // now that the file is known to be the same
+		if old && chunk == 0 { // the file is now known to be the same
 			bar.clear()
 			o.note("Resuming after %d finished rows (%s)", o.log.rows(), o.log.f.Name())
 		}
@@ -133,7 +132,8 @@ func (o *importer) run(ctx context.Context, file string) error {
 	return o.sum(n)
 }
 
-// rowCounts counts the rows of an import. before are the links that an earlier run had created.
+// rowCounts counts the rows of an import. before is the number of links that an earlier run
+// created.
 type rowCounts struct{ made, before, failed int }
 
 func (n *rowCounts) add(r outcome, old bool) {
@@ -194,15 +194,15 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun, "s")
 }
 
-// knowDomains finds the account's host names, so that links keep their hosts. If the key may not
-// list them, all links go to the default host, and the import reports that.
+// knowDomains reads the account's host names, so links keep their hosts. If the key may not list
+// them, all links are created on the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := client.All(o.client.Domains(ctx))
 	var refused *client.APIError
-	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
-	// end the import. Any other refusal concerns domains only: the plan or the key's scopes do not
-	// include them.
+	// With an invalid key (401), too many calls (429) or an outage (5xx), each row would fail too,
+	// so these errors end the import. Any other error concerns only domains: the plan or the key's
+	// scopes do not include them.
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
 		return nil
 	}
@@ -238,13 +238,13 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		_ = f.Close() // the first error is the one to report
+		_ = f.Close() // return the first error
 		return nil, 0, err
 	}
 	return f, info.Size(), nil
 }
 
-// errChanged says that finished rows of the file are no longer what they were.
+// errChanged means that finished rows of the file have changed.
 var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " +
 	"--restart imports every row again, and creates links without a slug twice")
 
@@ -253,7 +253,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
-			if old.Sum != sum { // the rows have changed: resuming would skip some and create some twice
+			if old.Sum != sum { // the rows have changed, so resuming would skip some and create others twice
 				return nil, errChanged
 			}
 			return old.Rows, nil
@@ -261,7 +261,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 	}
 	out := make([]outcome, len(rows))
 	var items []client.LinkCreate
-	var at []int // the index in rows of each item, since bad rows are not sent
+	var at []int // the index in rows of each item, because invalid rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
 		r.Item.DomainID = o.domains[r.Host]
@@ -284,8 +284,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 		return out, nil
 	}
 	if len(items) > 0 {
-		// After a kill, the next run uses the same key, so the service replays its first
-		// answer.
+		// After a kill, the next run uses the same key, so the service replays its first response.
 		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
 		if err != nil {
 			return nil, err
@@ -321,7 +320,7 @@ func (o *importer) send(ctx context.Context, key string, items []client.LinkCrea
 		made, err := o.client.BulkCreateLinks(ctx, client.BulkCreate{URLs: items}, client.IdempotencyKey(key))
 		switch {
 		case err == nil && len(made.Results) != len(items):
-			return nil, fmt.Errorf("bulk: %d results for %d items", len(made.Results), len(items))
+			return nil, fmt.Errorf("the bulk request returned %d results for %d items", len(made.Results), len(items))
 		case err == nil:
 			return made.Results, nil
 		case !client.HasCode(err, "PLAN_REQUIRED"):
@@ -340,7 +339,7 @@ func (o *importer) send(ctx context.Context, key string, items []client.LinkCrea
 				Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL},
 				IgnoredFields: l.IgnoredFields,
 			}
-		// Only this row is refused. Any other error would be the same for each row, so it
+		// The service rejected only this row. Any other error would be the same for each row, so it
 		// ends the run.
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
 			out[i] = client.BulkResult{
@@ -392,7 +391,7 @@ func short(s string) string {
 	return s
 }
 
-// reader returns the rows of a file one by one, then io.EOF.
+// reader returns a function that reads the rows of a file one by one, and then returns io.EOF.
 func (o *importer) reader(file string, r io.Reader) (func() (linktable.Row, error), error) {
 	format := o.format
 	if format == "" {
@@ -437,12 +436,12 @@ func (o *importer) openJournal(file string) (*journal, error) {
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, fmt.Errorf("cannot open the journal: %w", err)
 	}
 	j := &journal{done: map[int]doneChunk{}, f: f}
 	if err := j.load(o.address()); err != nil {
-		_ = f.Close() // the first error is the one to report
-		return nil, fmt.Errorf("journal %s: %w", name, err)
+		_ = f.Close() // return the first error
+		return nil, fmt.Errorf("cannot use the journal %s: %w", name, err)
 	}
 	return j, nil
 }
@@ -456,7 +455,7 @@ func (j *journal) has(chunk int) bool {
 	return ok
 }
 
-// rows counts the rows that an earlier run has finished, those that failed included.
+// rows counts the rows that an earlier run has finished, including failed rows.
 func (j *journal) rows() (n int) {
 	for _, c := range j.done {
 		n += len(c.Rows)
@@ -464,9 +463,9 @@ func (j *journal) rows() (n int) {
 	return n
 }
 
-// address returns the address of the deployment, for the journal's heading.
+// address returns the address of the deployment for the journal's heading.
 func (a *app) address() string {
-	saved, _ := a.login() // connect has reported any error already
+	saved, _ := a.login() // connect has already reported an error
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
 }
 
@@ -493,8 +492,8 @@ func (j *journal) load(base string) error {
 			j.ID = head.Journal
 		} else {
 			var c doneChunk
-			// After a power cut a line may be damaged although its newline was written. Drop it
-			// and all lines after it: their chunks are sent again with the same Idempotency-Key.
+			// After a power failure, a line may be damaged although its newline was written. Drop
+			// it and all later lines. Their chunks are sent again with the same Idempotency-Key.
 			if json.Unmarshal(line, &c) != nil {
 				break
 			}
@@ -502,7 +501,7 @@ func (j *journal) load(base string) error {
 		}
 		good += int64(len(line))
 	}
-	// Cut off a partial last line. Otherwise the next line would be appended to it.
+	// Remove a partial last line. Otherwise the next line would be appended to it.
 	if err := j.f.Truncate(good); err != nil {
 		return err
 	}
@@ -529,7 +528,7 @@ func (j *journal) write(v any) error {
 		return err
 	}
 	if _, err := j.f.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("write journal: %w", err)
+		return fmt.Errorf("cannot write the journal: %w", err)
 	}
 	return j.f.Sync()
 }
@@ -541,7 +540,7 @@ func (j *journal) close() error {
 	return j.f.Close()
 }
 
-// counting counts the bytes read from a file, for the progress bar.
+// counting counts the bytes that are read from a file, for the progress bar.
 type counting struct {
 	r io.Reader
 	n int64

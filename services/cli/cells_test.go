@@ -26,7 +26,7 @@ func TestExportedTablesRunNoFormulas(t *testing.T) {
 				t.Errorf("the %s %q is exported as %q", name, title, cell)
 			}
 			if got := linktable.PlainCell(cell); got != title {
-				t.Errorf("the %s %q comes back as %q", name, title, got)
+				t.Errorf("the %s %q is imported as %q", name, title, got)
 			}
 		}
 	}
@@ -55,11 +55,11 @@ func TestExportedTablesAreImportedAsTheyWere(t *testing.T) {
 	}
 	_, body, _ := strings.Cut(s.asked[len(s.asked)-1], "/bulk ")
 	if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != len(nasty) {
-		t.Fatalf("%v, sent %s", err, body)
+		t.Fatalf("the import sent %[2]s, want all rows (%[1]v)", err, body)
 	}
 	for i, title := range nasty {
 		if got := sent.URLs[i]; got.Title != title || got.ExternalID != fmt.Sprintf("=%d", i) {
-			t.Errorf("title %q came back as %q, external id as %q", title, got.Title, got.ExternalID)
+			t.Errorf("the title %q is imported as %q, with the external ID %q", title, got.Title, got.ExternalID)
 		}
 	}
 }

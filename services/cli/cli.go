@@ -1,9 +1,9 @@
-// Package cli is the command line of the API: `linkreel links create …` and the other
-// commands. Standard output carries only results, so commands work in pipes. Messages for
-// people go to standard error. With --json each result is one JSON object on a line.
+// Package cli is the command line of the API: `linkreel links create …` and the other commands.
+// Standard output contains only results, so commands work in pipes. Messages for people are printed
+// to standard error. With --json, each result is one JSON object on a line.
 //
-// A long command can be stopped at any moment, even by SIGKILL. The same command then
-// resumes and creates nothing twice.
+// A long command can be stopped at any time, even by SIGKILL. The same command then resumes and
+// creates nothing twice.
 package cli
 
 import (
@@ -23,16 +23,16 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// Exit codes, the same for every command.
+// These are the exit codes of every command.
 const (
 	ExitOK          = 0
-	ExitFailed      = 1   // anything not named below
+	ExitFailed      = 1   // any other failure
 	ExitUsage       = 2   // wrong usage
-	ExitAuth        = 3   // no usable key, or the key lacks the permission (401, 403)
-	ExitNotFound    = 4   // no such record (404)
-	ExitRefused     = 5   // the request is refused and must be changed (400, 409, 412, 422)
+	ExitAuth        = 3   // no valid key, or the key lacks the permission (401, 403)
+	ExitNotFound    = 4   // the record does not exist (404)
+	ExitRefused     = 5   // the request was rejected and must be changed (400, 409, 412, 422)
 	ExitPartly      = 6   // some of the items failed
-	ExitUnavailable = 7   // cannot be reached, rate limited or temporarily down
+	ExitUnavailable = 7   // unreachable, rate limited or temporarily down
 	ExitVideoFailed = 8   // the video could not be prepared
 	ExitInterrupted = 130 // stopped by a signal
 )
@@ -44,11 +44,11 @@ type Env struct {
 	// Terminal reports whether Err is a terminal.
 	Terminal bool
 	Getenv   func(string) string
-	// ConfigDir holds the login, and StateDir holds unfinished uploads.
+	// ConfigDir contains the login, and StateDir contains unfinished uploads.
 	ConfigDir, StateDir string
 	Now                 func() time.Time
 	Sleep               func(ctx context.Context, d time.Duration) error // if nil, pause uses the real clock
-	// Open shows an address in the user's browser. It is nil if there is no browser.
+	// Open opens an address in the user's browser. It is nil if there is no browser.
 	Open func(ctx context.Context, address string) error
 }
 
@@ -71,7 +71,7 @@ func System() Env {
 	if info, err := os.Stderr.Stat(); err == nil {
 		e.Terminal = info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 	}
-	e.ConfigDir, _ = os.UserConfigDir() // commands that need it report a missing one
+	e.ConfigDir, _ = os.UserConfigDir() // commands that need it report that it is missing
 	e.StateDir, _ = os.UserCacheDir()
 	return e
 }
@@ -83,11 +83,11 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
-// errStopped ends a command that runs until a signal. It prints nothing: the exit code is
+// errStopped ends a command that runs until a signal. It prints nothing, because the exit code is
 // enough.
 var errStopped = errors.New("stopped")
 
-// partly is returned when some of many items have failed.
+// partly is the error if some of many items have failed.
 type partly struct{ failed, of int }
 
 func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed, p.of) }
@@ -98,17 +98,17 @@ type command struct {
 	setup             func(a *app, fs *flag.FlagSet) action
 }
 
-// Command is a command that a program adds to those of this package, such as `linkreel up`
-// in the program that includes the servers. It parses its own flags.
+// Command is a command that a program adds to those of this package, such as `linkreel up` in the
+// program that includes the servers. It parses its own flags.
 type Command struct {
-	Name, Args, Short string // one word; its arguments; a line of help
+	Name, Args, Short string // one word, its arguments and a line of help
 	Run               func(ctx context.Context, args []string, env Env) error
 }
 
 // Usage returns an error in the use of a [Command]. It ends the run with [ExitUsage].
 func Usage(format string, a ...any) error { return usagef(format, a...) }
 
-// program is the set of all commands: those of this package and the added ones.
+// program contains all commands: those of this package and the added ones.
 type program struct {
 	commands []command
 	added    []Command
@@ -123,7 +123,7 @@ func (p program) has(word string) bool {
 	return slices.ContainsFunc(p.commands, func(c command) bool { return strings.Fields(c.name)[0] == word })
 }
 
-// Run executes a command, of this package or one of added, and returns the exit code.
+// Run runs a command of this package or of added, and returns the exit code.
 func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 	err := program{commands(), added}.run(ctx, args, env)
 	if err == nil {
@@ -162,7 +162,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 		}
 	}
 	c, rest, ok := p.find(args)
-	if !ok { // "linkreel links" alone lists the commands of the group
+	if !ok { // "linkreel links" without a command lists the commands of the group
 		group := args[0]
 		if p.has(group) && (len(args) == 1 || isHelp(args[1])) {
 			p.help(env.Out, group)
@@ -182,7 +182,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	err = do(ctx, words)
 	var refused *client.APIError
-	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // an operator's address has no docs
+	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // the docs do not cover an operator's address
 		if page := refused.DocURL; strings.HasPrefix(page, "/") {
 			return &documentedError{err, a.address() + page}
 		}
@@ -190,7 +190,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	return err
 }
 
-// documentedError is an error of the API with the address of the page that says what to do.
+// documentedError is an API error with the address of the page that explains it.
 type documentedError struct {
 	error
 	page string
@@ -221,7 +221,7 @@ func (p program) find(args []string) (command, []string, bool) {
 	return command{}, nil, false
 }
 
-// parse allows flags before, between and after the words; "--" ends the flags.
+// parse accepts flags before, between and after the words. "--" ends the flags.
 func parse(fs *flag.FlagSet, args []string) (words []string, err error) {
 	for len(args) > 0 {
 		if args[0] == "--" {
@@ -253,7 +253,8 @@ func (a *app) globals(fs *flag.FlagSet) {
 	fs.StringVar(&a.key, "key", "", "API key (default LINKREEL_API_KEY, then the login)")
 }
 
-// connect creates a client from flags, environment and login, in this order.
+// connect creates a client from the flags, the environment and the login, in this order of
+// precedence.
 func (a *app) connect() (*client.Client, error) {
 	saved, err := a.login()
 	if err != nil {
@@ -262,7 +263,7 @@ func (a *app) connect() (*client.Client, error) {
 	base := cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL)
 	key := cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))
 	if key == "" && base == saved.BaseURL {
-		key = saved.Key // use a key only with the deployment for which it was saved
+		key = saved.Key // use a key only with the deployment for which it was stored
 	}
 	if base == "" || key == "" {
 		return nil, &client.APIError{
@@ -291,7 +292,7 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// clean makes external text harmless for a terminal.
+// clean removes characters from external text that could control a terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
@@ -328,7 +329,7 @@ func exitCode(ctx context.Context, err error) int {
 		video *client.VideoError
 	)
 	switch {
-	case ctx.Err() != nil && !errors.As(err, &usage): // first, since a stopped call can fail in many ways
+	case ctx.Err() != nil && !errors.As(err, &usage): // check this first, because a stopped call can fail in many ways
 		return ExitInterrupted
 	case errors.Is(err, flag.ErrHelp):
 		return ExitOK
@@ -354,9 +355,9 @@ func exitCode(ctx context.Context, err error) int {
 	}
 }
 
-// unreachable reports whether err means that there was no response: no such host, no
-// listener, a cut connection, or a call that took too long.
+// unreachable reports whether err means that there was no response: an unknown host, an unused
+// port, a closed connection, or a call that took too long.
 func unreachable(err error) bool {
-	var dial *net.OpError // from an upload, which does not go through the client
+	var dial *net.OpError // from an upload, which does not use the client
 	return client.IsConnection(err) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -22,7 +22,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// fake implements the part of the API that the commands need: links in bulk with
+// fake implements the part of the API that the commands need: bulk creates of links with
 // idempotency keys, and a video with an upload session that can break.
 type fake struct {
 	mu       sync.Mutex
@@ -33,13 +33,13 @@ type fake struct {
 	plan     string
 	after    func(request string) // called when a request has had its effect
 
-	checks, proven int // checks of a domain so far, and the one that finds its record
+	checks, proven int // number of checks of a domain so far, and the number of the check that finds its record
 
 	videos   int
 	got      []byte
 	size     int
 	status   string
-	breakOff int // drop the connection after this many bytes of a part
+	breakOff int // close the connection after this many bytes of a part
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	name := r.Method + " " + r.URL.Path
 	f.requests = append(f.requests, name)
-	if len(body) > 1<<20 && r.URL.Path != "/session" { // as the API does
+	if len(body) > 1<<20 && r.URL.Path != "/session" { // the API has the same limit
 		f.refuse(w, 413, "BODY_TOO_LARGE")
 		return
 	}
@@ -89,7 +89,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.refuse(w, 409, code)
 			return
 		}
-		if in.ExpiresAt == "10" { // as JavaScript reads it
+		if in.ExpiresAt == "10" { // as JavaScript parses it
 			l["status"], l["expiresAt"] = "expired", 1001894400000
 		}
 		whole := l
@@ -236,8 +236,7 @@ func fakeService(t *testing.T) (*fake, string) {
 	return f, srv.URL
 }
 
-// world returns a fake and a function that runs commands against it, with folders of
-// their own.
+// world returns a fake and a function that runs commands against it, with their own folders.
 func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...string) result) {
 	t.Helper()
 	f, base := fakeService(t)
@@ -265,7 +264,7 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	got := run(t.Context(), "", "links", "create", "--json", "https://example.com")
 	var l map[string]any
 	if err := json.Unmarshal([]byte(got.out), &l); err != nil || l["slug"] != "genlnk_2" || strings.Count(got.out, "\n") != 1 {
-		t.Errorf("%v, %+v", err, got)
+		t.Errorf("the command returned %+v, want one JSON object with the slug (%v)", got, err)
 	}
 	if got := run(t.Context(), "", "links", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 {
 		t.Errorf("%+v", got)
@@ -275,20 +274,20 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	}
 }
 
-// 10 is a date in 2001, and the user meant 10d.
+// 10 is a date in 2001, but the user probably meant 10d.
 func TestALinkThatHasAlreadyEndedIsNoted(t *testing.T) {
 	t.Parallel()
 	f, run := world(t)
 	for expires, want := range map[string]string{
-		"10":         "This link has already ended, on 2001-10-01 00:00:00. For a time from now, give a unit, such as 10d.\n",
+		"10":         "This link has already ended, on 2001-10-01 00:00:00. To set a time from now, use a unit, such as 10d.\n",
 		"2099-01-01": "", "10d": "",
 	} {
 		if got := run(t.Context(), "", "links", "create", "https://example.com", "--expires", expires); got.code != 0 || got.err != want || got.out == "" {
-			t.Errorf("%s: %+v, want %q", expires, got, want)
+			t.Errorf("--expires %s returned %+v, want %q", expires, got, want)
 		}
 	}
 	if n := len(f.links); n != 3 {
-		t.Errorf("%d links", n)
+		t.Errorf("the account has %d links, want 3", n)
 	}
 }
 
@@ -305,20 +304,20 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 	}{
 		{"help", t.Context(), "help", ExitOK},
 		{"help of a command", t.Context(), "links create --help", ExitOK},
-		{"no such command", t.Context(), "links fly", ExitUsage},
-		{"no such group", t.Context(), "fly", ExitUsage},
-		{"help of no command", t.Context(), "help fly", ExitUsage},
+		{"an unknown command", t.Context(), "links fly", ExitUsage},
+		{"an unknown group", t.Context(), "fly", ExitUsage},
+		{"help for an unknown command", t.Context(), "help fly", ExitUsage},
 		{"version", t.Context(), "version", ExitOK},
 		{"version as a flag", t.Context(), "--version", ExitOK},
-		{"nobody listens", t.Context(), "account --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
-		{"export from nobody", t.Context(), "links export --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
-		{"no such flag", t.Context(), "links create --fast https://example.com", ExitUsage},
+		{"an unused port", t.Context(), "account --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
+		{"an export from an unused port", t.Context(), "links export --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
+		{"an unknown flag", t.Context(), "links create --fast https://example.com", ExitUsage},
 		{"too few words", t.Context(), "links create", ExitUsage},
 		{"too many words", t.Context(), "links list x", ExitUsage},
 		{"bad key", t.Context(), "account --key bad", ExitAuth},
-		{"not there", t.Context(), "links get x", ExitNotFound},
-		{"one of two not there", t.Context(), "links delete lnk_a lnk_gone", ExitPartly},
-		{"one not there", t.Context(), "links delete lnk_gone", ExitNotFound},
+		{"a missing link", t.Context(), "links get x", ExitNotFound},
+		{"one of two links missing", t.Context(), "links delete lnk_a lnk_gone", ExitPartly},
+		{"one missing link", t.Context(), "links delete lnk_gone", ExitNotFound},
 		{"stopped", stopped, "links list", ExitInterrupted},
 		{"two protections", t.Context(), "videos upload --password x --expires 7d f.mp4", ExitUsage},
 		{"no file", t.Context(), "links bulk /does/not/exist.csv", ExitFailed},
@@ -326,12 +325,12 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := run(tt.ctx, "", strings.Fields(tt.args)...); got.code != tt.want {
-			t.Errorf("%s: exit code %d, want %d: %s", tt.name, got.code, tt.want, got.err)
+			t.Errorf("%s: the exit code is %d, want %d: %s", tt.name, got.code, tt.want, got.err)
 		}
 	}
 	run(t.Context(), "", "links", "create", "https://example.com", "--slug", "a")
 	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "a"); got.code != ExitRefused || !strings.Contains(got.err, "SLUG_TAKEN") || !strings.Contains(got.err, "r1") {
-		t.Errorf("taken slug: %+v", got)
+		t.Errorf("a taken slug returned %+v, want SLUG_TAKEN and the request ID", got)
 	}
 }
 
@@ -352,7 +351,7 @@ func TestMistypedCommandsAndFlagsNameTheRightOnes(t *testing.T) {
 		"links create --fast https://x.test":     "there is no flag --fast; see linkreel links create --help",
 	} {
 		if got := run(t.Context(), "", strings.Fields(args)...); got.code != ExitUsage || !strings.Contains(got.err, want) {
-			t.Errorf("%s: %+v, want %s", args, got, want)
+			t.Errorf("%s returned %+v, want %s", args, got, want)
 		}
 	}
 }
@@ -363,23 +362,23 @@ func TestFlagsOfEveryCommandMayStandBeforeIt(t *testing.T) {
 	after := run(t.Context(), "", "account", "--json")
 	for _, args := range [][]string{{"--json", "account"}, {"-json", "--quiet", "--key", "good", "account"}, {"--json=true", "--key=good", "account"}} {
 		if got := run(t.Context(), "", args...); got != after || got.code != 0 {
-			t.Errorf("%q: %+v, want %+v", args, got, after)
+			t.Errorf("%q returned %+v, want %+v", args, got, after)
 		}
 	}
 	if got := run(t.Context(), "", "--base-url", "http://127.0.0.1:1", "links", "list"); got.code != ExitUnavailable {
-		t.Errorf("an address before the command: %+v", got)
+		t.Errorf("an address before the command returned %+v, want exit code 7", got)
 	}
 	for _, args := range [][]string{{"--json"}, {"--json", "help"}} {
 		if got := run(t.Context(), "", args...); got.code != 0 || !strings.Contains(got.out, "Exit codes") {
-			t.Errorf("%q: %+v", args, got)
+			t.Errorf("%q returned %+v, want the help", args, got)
 		}
 	}
 	if got := run(t.Context(), "", "--json", "version"); got.code != 0 || !strings.HasPrefix(got.out, "{") {
-		t.Errorf("version: %+v", got)
+		t.Errorf("version returned %+v, want JSON", got)
 	}
 }
 
-// A script can wait for a domain: the exit code says whether it is verified.
+// A script can wait for a domain. The exit code shows whether the domain is verified.
 func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -388,11 +387,11 @@ func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
 		code, checks   int
 		status, notice string
 	}{
-		"proven at once":       {"", 1, ExitOK, 1, "verified", ""},
-		"not proven":           {"", 0, ExitRefused, 1, "pending", "No TXT record was found. (DOMAIN_NOT_VERIFIED)"},
-		"proven while waiting": {"--wait 10m", 5, ExitOK, 5, "verified", "not verified yet: No TXT record was found.\n"},
-		"never proven":         {"--wait 40s", 0, ExitRefused, 4, "pending", "(DOMAIN_NOT_VERIFIED)"},
-		"no length of time":    {"--wait soon", 1, ExitUsage, 0, "", "--wait must be a length of time"},
+		"verified immediately":   {"", 1, ExitOK, 1, "verified", ""},
+		"not verified":           {"", 0, ExitRefused, 1, "pending", "No TXT record was found. (DOMAIN_NOT_VERIFIED)"},
+		"verified while waiting": {"--wait 10m", 5, ExitOK, 5, "verified", "not verified yet: No TXT record was found.\n"},
+		"never verified":         {"--wait 40s", 0, ExitRefused, 4, "pending", "(DOMAIN_NOT_VERIFIED)"},
+		"not a duration":         {"--wait soon", 1, ExitUsage, 0, "", "--wait must be a length of time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -408,7 +407,7 @@ func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
 				},
 			})
 			if code != tt.code || f.checks != tt.checks || !strings.Contains(out.String(), tt.status) || !strings.Contains(errs.String(), tt.notice) {
-				t.Errorf("exit code %d, %d checks, %q, %q; want %+v", code, f.checks, &out, &errs, tt)
+				t.Errorf("the exit code is %d after %d checks, with %q and %q; want %+v", code, f.checks, &out, &errs, tt)
 			}
 		})
 	}
@@ -439,19 +438,19 @@ func TestBulkTwiceCreatesNothingTwice(t *testing.T) {
 	f.slugs["s7"] = true
 	got := run(t.Context(), "", "links", "bulk", path)
 	if got.code != ExitPartly || len(f.links) != 250 || !strings.Contains(got.err, "line 9: SLUG_TAKEN: taken \"https://example.com/7\"\n") || !strings.Contains(got.err, "line 253: SLUG_TAKEN") || !strings.Contains(got.err, "created 250 links, 2 rows failed") {
-		t.Errorf("%d links, %+v", len(f.links), got)
+		t.Errorf("the account has %d links, want 250; the command returned %+v", len(f.links), got)
 	}
 	again := run(t.Context(), "", "links", "import", path)
 	if len(f.links) != 250 || f.count("POST /api/v1/links/bulk") != 3 || again.code != ExitPartly || !strings.Contains(again.err, "line 9: SLUG_TAKEN") ||
 		!strings.Contains(again.err, "Resuming after 252 finished rows (") ||
 		!strings.Contains(again.err, "created 0 links, 2 rows failed; an earlier run had created 250 links") {
-		t.Errorf("second run: %d links, %d requests, %+v", len(f.links), f.count("POST /api/v1/links/bulk"), again)
+		t.Errorf("after the second run, the account has %d links from %d requests, want 250 from 3; the command returned %+v", len(f.links), f.count("POST /api/v1/links/bulk"), again)
 	}
 }
 
 func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
 	t.Parallel()
-	var rows strings.Builder // without slugs, so that only the keys prevent duplicates
+	var rows strings.Builder // without slugs, so only the idempotency keys prevent duplicates
 	rows.WriteString("url\n")
 	for i := range 300 {
 		fmt.Fprintf(&rows, "https://example.com/%d\n", i)
@@ -468,12 +467,12 @@ func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
 			}
 		}
 		if got := run(ctx, "", "links", "bulk", path); got.code != ExitInterrupted {
-			t.Errorf("stopped after %d: %+v", stopAfter, got)
+			t.Errorf("stopped after %d requests, the command returned %+v, want exit code 130", stopAfter, got)
 		}
 		f.after = nil
 		tear(t, path+".linkreel-journal") // a kill may also cut off a line
 		if got := run(t.Context(), "", "links", "bulk", path); got.code != 0 || len(f.links) != 300 {
-			t.Errorf("stopped after %d, second run: %d links, %+v", stopAfter, len(f.links), got)
+			t.Errorf("stopped after %d requests, the second run made %d links, want 300; it returned %+v", stopAfter, len(f.links), got)
 		}
 	}
 }
@@ -507,7 +506,7 @@ func TestBulkNoticesAChangedFileAndAnotherDeployment(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := run(t.Context(), "", "links", "bulk", "--restart", path); got.code != ExitPartly || len(f.links) != 11 {
-		t.Errorf("%d links, %+v", len(f.links), got)
+		t.Errorf("after --restart, the account has %d links, want 11; the command returned %+v", len(f.links), got)
 	}
 }
 
@@ -531,7 +530,7 @@ func TestBulkReadsManyKindsOfFile(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			if got := fmt.Sprint(f.links[0]["slug"], " ", f.links[0]["destinationUrl"], " ", f.links[0]["title"]); got != tt.want {
-				t.Errorf("made %q, want %q", got, tt.want)
+				t.Errorf("the import made %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -546,11 +545,12 @@ func TestBulkSendsNoRequestThatIsTooLarge(t *testing.T) {
 		fmt.Fprintf(&b, "https://example.com/%d,s%d,%s\n", i, i, strings.Repeat("x", i%3*20_000))
 	}
 	if got := run(t.Context(), "", "links", "bulk", file(t, "large.csv", b.String())); got.code != 0 || len(f.links) != 250 || f.links[249]["slug"] != "s249" {
-		t.Errorf("%d links, %+v", len(f.links), got)
+		t.Errorf("the account has %d links, want 250; the command returned %+v", len(f.links), got)
 	}
 }
 
-// Rows around a bad one are created, and the bad one is named.
+// The rows before and after an invalid one are created, and the error message contains the invalid
+// one.
 func TestBulkReadsHostileFiles(t *testing.T) {
 	t.Parallel()
 	wide := "\xff\xfe"
@@ -581,7 +581,7 @@ func TestBulkReadsHostileFiles(t *testing.T) {
 			f, run := world(t)
 			got := run(t.Context(), "", "links", "import", file(t, name, tt.content))
 			if got.code != tt.code || len(f.links) != tt.links || !strings.Contains(got.err, tt.want) || strings.ContainsRune(got.err, 0x1b) || len(got.err) > 8<<10 {
-				t.Errorf("%d links, code %d, %.3000s", len(f.links), got.code, got.err)
+				t.Errorf("the import made %d links with the exit code %d; it printed %.3000s", len(f.links), got.code, got.err)
 			}
 		})
 	}
@@ -593,11 +593,11 @@ func TestBulkDryRunSendsNothing(t *testing.T) {
 	path := file(t, "links.csv", "url,slug\nhttps://example.com,a\nexample.com,b\nhttps://example.com,A\nhttps://example.com,-x\nhttp:///x,\n")
 	got := run(t.Context(), "", "links", "import", "--dry-run", path)
 	if got.code != ExitPartly || len(f.requests) != 0 {
-		t.Errorf("%d requests, %+v", len(f.requests), got)
+		t.Errorf("a dry run sent %d requests, want 0; it returned %+v", len(f.requests), got)
 	}
 	for _, want := range []string{"line 3: VALIDATION_ERROR", "line 4: SLUG_TAKEN: line 2", "line 5: VALIDATION_ERROR", "line 6: VALIDATION_ERROR", "would create 1 link, 4 rows failed"} {
 		if !strings.Contains(got.err, want) {
-			t.Errorf("no %q in\n%s", want, got.err)
+			t.Errorf("the output lacks %q:\n%s", want, got.err)
 		}
 	}
 }
@@ -609,7 +609,7 @@ func TestBulkWorksOnAPlanWithoutBulkAndFromAPipe(t *testing.T) {
 	f.slugs["taken"] = true
 	got := run(t.Context(), "https://example.com/1,one\nhttps://example.com/2,taken\nhttps://example.com/3\n", "links", "bulk", "-", "--json")
 	if got.code != ExitPartly || len(f.links) != 2 || strings.Count(got.out, "\n") != 3 || !strings.Contains(got.out, `"line":2,"status":409`) {
-		t.Errorf("%d links, %+v", len(f.links), got)
+		t.Errorf("the account has %d links, want 2; the command returned %+v", len(f.links), got)
 	}
 }
 
@@ -631,10 +631,10 @@ func TestUploadGoesOnAfterAKillAndMakesOneRecord(t *testing.T) {
 	f.after = nil
 	got := run(t.Context(), "", "videos", "upload", path)
 	if got.code != 0 || got.out != "http://share/v/x\n" || f.videos != 1 || string(f.got) != content {
-		t.Errorf("%d records, %d bytes, %+v", f.videos, len(f.got), got)
+		t.Errorf("the service has %d records and %d bytes, want one record with the file; the command returned %+v", f.videos, len(f.got), got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "..", "*", "state", "linkreel", "uploads", "*.json")); len(left) > 0 {
-		t.Errorf("memory is left: %v", left)
+		t.Errorf("after the upload, the state files %v remain", left)
 	}
 }
 
@@ -650,34 +650,34 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 		return result{code, out.String(), errs.String()}
 	}
 	if got := run("", "account"); got.code != ExitAuth || !strings.Contains(got.err, "linkreel login") {
-		t.Errorf("without login: %+v", got)
+		t.Errorf("without a login, the command returned %+v, want advice to log in", got)
 	}
 	if got := run(srv.URL+"\nbad\n", "login"); got.code != ExitAuth {
-		t.Errorf("bad key: %+v", got)
+		t.Errorf("a login with an invalid key returned %+v, want exit code 3", got)
 	}
 	if got := run(srv.URL+"\ngood\n", "login"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	info, err := os.Stat(filepath.Join(dir, "linkreel", "credentials.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+		t.Errorf("the file's mode is %v, %v; want 0600", info.Mode(), err)
 	}
 	if got := run("", "account"); got.code != 0 || !strings.Contains(got.out, "business") {
-		t.Errorf("after login: %+v", got)
+		t.Errorf("after the login, the command returned %+v, want the account", got)
 	}
 	// The CLI sends the stored key only to the stored address.
 	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
-		t.Errorf("other address: %+v", got)
+		t.Errorf("with another address, the command returned %+v, want exit code 3", got)
 	}
 	if got := run("", "logout"); got.code != 0 || run("", "account").code != ExitAuth {
-		t.Errorf("logout: %+v", got)
+		t.Errorf("logout returned %+v, want the key to be deleted", got)
 	}
 }
 
 func TestTextFromOutsideCannotDriveTheTerminal(t *testing.T) {
 	t.Parallel()
 	if got := clean("a\x1b[2Jb\r\n\u009bc\u202ed"); strings.ContainsAny(got, "\x1b\r\n\u009b\u202e") {
-		t.Errorf("clean left %q", got)
+		t.Errorf("clean returned %q, want no control characters", got)
 	}
 }
 
@@ -685,12 +685,12 @@ func TestSpansAndMoments(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]time.Duration{"7d": 168 * time.Hour, "2w": 336 * time.Hour, "12h": 12 * time.Hour, "90s": 90 * time.Second, "0.5d": 12 * time.Hour} {
 		if got, ok := span(in); !ok || got != want {
-			t.Errorf("span(%q) = %v, %v", in, got, ok)
+			t.Errorf("span(%q) = %v, %v; want %v", in, got, ok, want)
 		}
 	}
 	for _, in := range []string{"", "7", "d", "-1d", "-5m", "2027-01-01", "NaNd", "Infd"} {
 		if got, ok := span(in); ok {
-			t.Errorf("span(%q) = %v", in, got)
+			t.Errorf("span(%q) = %v, want an error", in, got)
 		}
 	}
 }
@@ -709,7 +709,7 @@ func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t.Context(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__complete") {
-			t.Errorf("%s: %+v", shell, got)
+			t.Errorf("completion for %s returned %+v, want a script", shell, got)
 		}
 	}
 }
@@ -740,7 +740,7 @@ func TestGuideNamesEveryCommandAndExitCode(t *testing.T) {
 	}
 	for _, c := range commands() {
 		if !bytes.Contains(guide, []byte("`"+c.name)) {
-			t.Errorf("docs/cli.md does not name %q", c.name)
+			t.Errorf("docs/cli.md does not mention %q", c.name)
 		}
 	}
 	for _, code := range []int{ExitOK, ExitFailed, ExitUsage, ExitAuth, ExitNotFound, ExitRefused, ExitPartly, ExitUnavailable, ExitVideoFailed, ExitInterrupted} {
@@ -762,7 +762,7 @@ func TestLoginFindsTheStackWhoseDataDirectoryIsNamed(t *testing.T) {
 		return map[string]string{"LINKREEL_DATA_DIR": data}[name]
 	}})
 	if code != 0 || errs.String() != "logged in to "+base+" as Test\n" {
-		t.Errorf("exit code %d, %q", code, errs.String())
+		t.Errorf("login returned the exit code %d and %q, want the stack's account", code, errs.String())
 	}
 }
 
@@ -777,17 +777,17 @@ func TestAnUploadTellsEachStepOnce(t *testing.T) {
 		w.prepared(&client.Video{VideoSummary: client.VideoSummary{Status: status}})
 	}
 	if got, want := errs.String(), "clip.mp4: uploading 6.8 MB\nclip.mp4: processing\nclip.mp4: ready\n"; got != want {
-		t.Errorf("it prints %q, want %q", got, want)
+		t.Errorf("the upload printed %q, want %q", got, want)
 	}
 }
 
-// Anywhere else than beside the stack's files, the error says where to go.
+// In any other folder, the error must say where to run the command.
 func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var errs bytes.Buffer
 	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
 	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
-		t.Errorf("exit code %d, %q", code, errs.String())
+		t.Errorf("login returned the exit code %d and %q, want advice where to run it", code, errs.String())
 	}
 }
 

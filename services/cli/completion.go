@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The scripts ask the program itself for completions, so they are never out of date.
+// The scripts ask the program for completions, so they are never out of date.
 var completions = map[string]string{
 	"bash": `_linkreel() {
   local IFS=$'\n'

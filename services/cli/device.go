@@ -13,8 +13,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// keyByBrowser has the user sign in to the console and approve a key for this machine. The
-// user compares the code on both screens, to be sure to approve this request and no other.
+// keyByBrowser lets the user sign in to the console and approve a key for this machine. The user
+// compares the code on both screens, to approve only this request.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, WithoutKey: true, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The server chooses the address, so the CLI passes only a web address to the system.
+	// The server chooses the address, so pass it to the system only if it is a web address.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "", fmt.Errorf("%s returned a sign-in address that does not start with http:// or https://", base)
 	}
@@ -53,7 +53,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	return "", &client.APIError{Status: 403, Code: "FORBIDDEN", Message: "Nobody approved the key in time. Run `linkreel login` again"}
 }
 
-// openBrowser shows an address in the user's browser.
+// openBrowser opens an address in the user's browser.
 func openBrowser(ctx context.Context, address string) error {
 	var cmd *exec.Cmd
 	switch runtime.GOOS {
@@ -63,13 +63,13 @@ func openBrowser(ctx context.Context, address string) error {
 		cmd = exec.CommandContext(ctx, "rundll32", "url.dll,FileProtocolHandler", address)
 	default:
 		if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
-			return errors.New("no display")
+			return errors.New("there is no display")
 		}
 		cmd = exec.CommandContext(ctx, "xdg-open", address)
 	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // some openers exit at once, others when the browser closes
+	go func() { _ = cmd.Wait() }() // some openers exit immediately, others when the browser closes
 	return nil
 }

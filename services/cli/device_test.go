@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// deviceAPI serves the API calls of a login by browser.
+// deviceAPI serves the API calls of a browser login.
 func deviceAPI(t *testing.T, verification string, answers ...int) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func deviceAPI(t *testing.T, verification string, answers ...int) *httptest.Serv
 		switch r.URL.Path {
 		case "/api/v1/device-codes":
 			if strings.TrimSpace(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer")) != "" {
-				t.Errorf("a stored key was shown: %q", r.Header.Get("Authorization"))
+				t.Errorf("the request contains a stored key: %q", r.Header.Get("Authorization"))
 			}
 			reply(201, map[string]any{"deviceCode": "lr_link_x", "userCode": "k7mp-3wxd", "verificationUrl": verification, "expiresAt": time.Now().Add(time.Hour).UnixMilli(), "interval": 3})
 		case "/api/v1/device-codes/token":
@@ -54,9 +54,9 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 		code         int
 		stored       bool
 	}{
-		"allowed after a while": {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 409, 201}, 0, true},
-		"denied":                {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 403}, ExitAuth, false},
-		"no web address":        {"file:///etc/passwd", nil, ExitFailed, false},
+		"approved after some time": {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 409, 201}, 0, true},
+		"denied":                   {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 403}, ExitAuth, false},
+		"no web address":           {"file:///etc/passwd", nil, ExitFailed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,14 +70,14 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 				Open:  func(_ context.Context, address string) error { opened = append(opened, address); return nil },
 			})
 			if code != c.code {
-				t.Fatalf("exit %d, want %d: %s", code, c.code, errs.String())
+				t.Fatalf("the exit code is %d, want %d: %s", code, c.code, errs.String())
 			}
 			text, err := os.ReadFile(filepath.Join(dir, "linkreel", "credentials.json"))
 			if (err == nil) != c.stored || c.stored && !strings.Contains(string(text), `"good"`) {
-				t.Errorf("stored %s, %v", text, err)
+				t.Errorf("the stored login is %s, %v", text, err)
 			}
 			if web := strings.HasPrefix(c.verification, "https"); web != (len(opened) == 1) || web && !strings.Contains(errs.String(), "k7mp-3wxd") {
-				t.Errorf("opened %v, said %s", opened, errs.String())
+				t.Errorf("the browser opened %v and the command printed %s", opened, errs.String())
 			}
 		})
 	}
@@ -101,15 +101,15 @@ func TestAdminMakesTheFirstOwnersLink(t *testing.T) {
 		return out.String(), code
 	}
 	if out, code := run("admin", "accounts", "create", "Ada & Co", "--plan", "business"); code != 0 || out != "acc_9\n" {
-		t.Errorf("create: %d %q", code, out)
+		t.Errorf("create returned the exit code %d and %q, want 0 and acc_9", code, out)
 	}
 	for _, args := range [][]string{{"admin", "sign-in-link", "acc_9"}, {"admin", "sign-in-link", "acc_9", "--member", "mem_1"}} {
 		if out, code := run(args...); code != 0 || out != "https://go.example.com/app/sign-in?link=x\n" {
-			t.Errorf("%v: %d %q", args, code, out)
+			t.Errorf("%v returned the exit code %d and %q, want 0 and the link", args, code, out)
 		}
 	}
 	want := "POST /admin/v1/accounts Ada & Co business|POST /admin/v1/accounts/acc_9/sign-in-links Owner owner|POST /admin/v1/accounts/acc_9/sign-in-links  mem_1"
 	if got := strings.Join(asked, "|"); got != want {
-		t.Errorf("asked %s\nwant  %s", got, want)
+		t.Errorf("the requests are %s\nwant             %s", got, want)
 	}
 }

@@ -65,7 +65,7 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 // eventPage is the maximum number of events of one request.
 const eventPage = 100
 
-// pastEvents prints up to most of the events that have happened, or all if most is 0.
+// pastEvents prints up to most existing events, or all of them if most is 0.
 func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	for shown := 0; ; {
 		q.Limit = eventPage
@@ -92,8 +92,8 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEve
 	}
 }
 
-// followEvents prints events as they happen, until it has printed most of them or, if most is
-// 0, until a signal.
+// followEvents prints new events until a signal, or until it has printed most events if most is not
+// 0.
 func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage
 	shown, enough := 0, errors.New("enough")
@@ -112,8 +112,8 @@ func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListE
 	return followed(ctx, err)
 }
 
-// followed returns the result of a command that runs until it is stopped. It does not
-// report a signal as a failure.
+// followed returns the result of a command that runs until it is stopped. A signal is not a
+// failure.
 func followed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errStopped
@@ -134,7 +134,7 @@ func (a *app) showEvent(e client.Event) error {
 	})
 }
 
-// given is a text of the command line, or nil if it was not given.
+// given returns a pointer to a text of the command line, or nil if it is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -222,8 +222,8 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 		}
 		return a.showSecret(h)
 	}, func() (err error) {
-		// This runs before the call above, so that a wrong --overlap is rejected before
-		// anything is sent.
+		// This runs before the call above, so an invalid --overlap is rejected before a request is
+		// sent.
 		length, err = overlapOf(*overlap)
 		return err
 	})
@@ -281,9 +281,9 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// webhooksListen acts as the deployment for a receiver on this machine: it follows the feed
-// with long polling and forwards each event as a signed message. It lets a developer try a
-// receiver without a public address.
+// webhooksListen acts as the deployment for a receiver on this machine. It follows the feed with
+// long polling and forwards each event as a signed message, so a developer can test a receiver
+// without a public address.
 func webhooksListen(a *app, fs *flag.FlagSet) action {
 	forward := fs.String("forward", "", "`address` of your receiver, such as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; default is all")
@@ -313,7 +313,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 		_, err = c.FollowEvents(ctx, q, func(e client.Event) error {
 			status := a.forward(ctx, u, key, e)
 			if ctx.Err() != nil {
-				return ctx.Err() // we stopped; the receiver did not fail
+				return ctx.Err() // the user stopped the command; the receiver did not fail
 			}
 			return a.print(map[string]any{"id": e.ID, "type": e.Type, "object": e.Object, "answer": status}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %-20s %-28s → %s\n", a.env.Now().UTC().Format(time.TimeOnly), clean(e.Type), clean(e.Object), clean(status))
@@ -323,10 +323,10 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// secretPrefix starts every secret of a webhook; base64 of the key follows.
+// secretPrefix is the prefix of every webhook secret. The base64 of the key follows it.
 const secretPrefix = "whsec_"
 
-// signingKey decodes a secret, or generates a key if there is none.
+// signingKey decodes a secret, or generates a key if secret is empty.
 func signingKey(secret string) ([]byte, error) {
 	if secret == "" {
 		key := make([]byte, 32)
@@ -341,8 +341,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// forward sends one event and returns the receiver's answer for display. It does not retry,
-// because a developer who writes a receiver wants to see each failure.
+// forward sends one event and returns the receiver's response for display. It does not retry,
+// because the developer of a receiver wants to see each failure.
 func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`
@@ -371,11 +371,11 @@ func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e clien
 		return unanswered(address, err) + "; the message is not sent again"
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // drain the body so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // drain the body, so the connection can be reused
 	return res.Status
 }
 
-// unanswered says in plain words why a receiver did not answer.
+// unanswered explains in plain words why a receiver did not respond.
 func unanswered(address *url.URL, err error) string {
 	var (
 		dial *net.OpError

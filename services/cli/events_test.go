@@ -18,7 +18,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// oneEvent serves a feed that has one event and then holds every request until the caller
+// oneEvent serves a feed that has one event. It then holds every request until the caller
 // disconnects.
 func oneEvent(t *testing.T) *httptest.Server {
 	t.Helper()
@@ -54,20 +54,20 @@ func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
 			env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
 			code := Run(ctx, append(args, "--base-url", oneEvent(t).URL, "--key", "k"), env)
 			if code != ExitInterrupted || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
-				t.Errorf("exit code %d, standard output %q, standard error %q", code, out.String(), errs.String())
+				t.Errorf("the exit code is %d with the output %q and the errors %q, want 130 with one line and no errors", code, out.String(), errs.String())
 			}
 		})
 	}
 }
 
-// longFeed serves a feed of 250 events, evt_1 to evt_250. A cursor is the id of an event.
+// longFeed serves a feed of 250 events, evt_1 to evt_250. A cursor is the ID of an event.
 func longFeed(t *testing.T) *httptest.Server {
 	t.Helper()
 	feed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		limit, err := strconv.Atoi(q.Get("limit"))
 		if err != nil || limit < 1 || limit > 100 {
-			t.Errorf("asked with %s", r.URL.RawQuery)
+			t.Errorf("the request has the query %s, want a limit from 1 to 100", r.URL.RawQuery)
 		}
 		first, step, left := 250, -1, 250
 		switch after := q.Get("after"); {
@@ -125,22 +125,22 @@ func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
 				ids = append(ids, e.ID)
 			}
 			if code != ExitOK || errs.Len() > 0 || len(ids) != want.events {
-				t.Fatalf("exit code %d, %d events %v, standard error %q", code, len(ids), ids, errs.String())
+				t.Fatalf("the exit code is %d with %d events %v and the errors %q", code, len(ids), ids, errs.String())
 			}
 			if want.events > 0 && (ids[0] != want.first || ids[want.events-1] != want.last) {
-				t.Errorf("from %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)
+				t.Errorf("the events are %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)
 			}
 		})
 	}
 }
 
-// The command is stopped while the receiver is answering. That is not a failure of the
+// The user stops the command while the receiver is responding. That is not a failure of the
 // receiver.
 func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect only after it has read the body
 		stop()
 		<-r.Context().Done()
 	}))
@@ -149,7 +149,7 @@ func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
 	code := Run(ctx, []string{"webhooks", "listen", "--quiet", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k"}, env)
 	if code != ExitInterrupted || out.Len()+errs.Len() > 0 {
-		t.Errorf("exit code %d, standard output %q, standard error %q", code, out.String(), errs.String())
+		t.Errorf("the exit code is %d with the output %q and the errors %q, want 130 with no output", code, out.String(), errs.String())
 	}
 }
 
@@ -162,9 +162,9 @@ func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for name, tt := range map[string]struct{ forward, want string }{
-		"nobody listens": {gone.URL + "/hooks", "nothing is listening on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
-		"it hangs up":    {hangsUp.URL, "EOF; the message is not sent again"},
-		"it refuses":     {refuses.URL, "404 Not Found"},
+		"an unused port":      {gone.URL + "/hooks", "nothing is listening on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
+		"a closed connection": {hangsUp.URL, "EOF; the message is not sent again"},
+		"a status of 404":     {refuses.URL, "404 Not Found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,7 +174,7 @@ func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
 			Run(ctx, []string{"webhooks", "listen", "--forward", tt.forward, "--base-url", oneEvent(t).URL, "--key", "k"}, env)
 			_, answer, _ := strings.Cut(strings.TrimSpace(out.String()), "→ ")
 			if answer != tt.want {
-				t.Errorf("it prints %q, want %q", answer, tt.want)
+				t.Errorf("the command printed %q, want %q", answer, tt.want)
 			}
 		})
 	}
@@ -203,17 +203,17 @@ func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
 	listen := []string{"webhooks", "listen", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k", "--secret"}
 	Run(ctx, append(listen, secret), env)
 	if verified != nil || !strings.Contains(out.String(), "200 OK") || strings.Contains(errs.String(), "whsec_") {
-		t.Errorf("%v, %q, %q", verified, out.String(), errs.String())
+		t.Errorf("the message must be verified (%v) without a new secret; the command printed %q and %q", verified, out.String(), errs.String())
 	}
 	for _, wrong := range []string{"secret", "whsec_", "whsec_?", "MDEyMw=="} {
 		if code := Run(t.Context(), append(listen, wrong), env); code != ExitUsage {
-			t.Errorf("--secret %q ends with %d", wrong, code)
+			t.Errorf("--secret %q returned the exit code %d, want 2", wrong, code)
 		}
 	}
 }
 
-// TestWebhooksListen shows that a receiver on this machine gets the feed's events, signed
-// with the printed secret.
+// TestWebhooksListen checks that a receiver on this machine gets the feed's events, signed with the
+// printed secret.
 func TestWebhooksListen(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -227,10 +227,10 @@ func TestWebhooksListen(t *testing.T) {
 		if asked == 1 {
 			page["data"] = []any{map[string]any{"id": "evt_1", "type": "video.ready", "object": "vid_1", "createdAt": 1790000000000, "actor": map[string]string{"type": "system", "id": "system", "name": "Linkreel"}, "data": map[string]string{"id": "vid_1"}}}
 			if r.URL.Query().Get("wait") == "" || r.URL.Query().Get("type") != "video.ready" || r.URL.Query().Has("after") {
-				t.Errorf("asked with %s", r.URL.RawQuery)
+				t.Errorf("the request has the query %s, want a wait for video.ready without after", r.URL.RawQuery)
 			}
 		} else if got := r.URL.Query().Get("after"); got != "place" {
-			t.Errorf("went on after %q", got)
+			t.Errorf("the next request reads after %q, want place", got)
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}))
@@ -254,15 +254,15 @@ func TestWebhooksListen(t *testing.T) {
 	m := <-got
 	stop()
 	if code := <-ended; code != ExitInterrupted {
-		t.Errorf("exit code %d", code)
+		t.Errorf("the exit code is %d, want 130", code)
 	}
 	_, rest, _ := strings.Cut(errs.String(), "whsec_")
 	secret, _, _ := strings.Cut(rest, "\n")
 	if err := client.VerifyWebhook("whsec_"+secret, m.header, m.body); err != nil {
-		t.Errorf("%v: %s", err, m.body)
+		t.Errorf("the signature is invalid: %v: %s", err, m.body)
 	}
 	if m.header.Get("webhook-id") != "evt_1" || string(m.body) != `{"type":"video.ready","timestamp":"2026-09-21T14:13:20.000Z","data":{"id":"vid_1"}}` {
-		t.Errorf("message %s %s", m.header.Get("webhook-id"), m.body)
+		t.Errorf("the message is %s with the body %s, want evt_1 and its data", m.header.Get("webhook-id"), m.body)
 	}
 }
 
@@ -270,6 +270,6 @@ func TestALostPlaceInTheFeedIsToldWithWhereToReadOn(t *testing.T) {
 	t.Parallel()
 	lost := &client.APIError{Status: 410, Code: "CURSOR_AHEAD", Message: "Restored from a backup.", RestartAfter: "AAAAAAAAAAOD78FP"}
 	if text := explain(lost); !strings.HasSuffix(text, "; read on with --after AAAAAAAAAAOD78FP") {
-		t.Errorf("%q does not say where to read on", text)
+		t.Errorf("%q does not contain the cursor from which to continue", text)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// version is set for a release: -ldflags "-X …/services/cli.version=1.2.3".
+// version is set for a release with -ldflags "-X …/services/cli.version=1.2.3".
 var version string
 
-// Version returns the release's version. If there is none, it returns the module's version,
-// or else the revision from which the program was built.
+// Version returns the release's version. If it is not set, Version returns the module's version, or
+// else the revision from which the program was built.
 func Version() string {
 	if version != "" {
 		return version
@@ -72,7 +72,7 @@ func (p program) rows() (rows [][3]string) {
 	return rows
 }
 
-// helpOn explains a command, a group of commands, or all of them.
+// helpOn explains a command, a group of commands, or all commands.
 func (p program) helpOn(w io.Writer, args []string) error {
 	c, rest, ok := p.find(args)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scripted answers by method and path, and records the requests.
+// scripted responds by method and path, and records the requests.
 type scripted struct {
 	mu      sync.Mutex
 	answers map[string]string // by "GET /path"; the headers of a list of pages are in next
@@ -136,13 +136,13 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 			s := &scripted{answers: tt.answers}
 			got := s.run(t, "", strings.Fields(tt.args)...)
 			if got.code != tt.code || !slices.Equal(s.asked, tt.asked) {
-				t.Errorf("exit code %d, want %d: %s\nasked %q\nwant  %q", got.code, tt.code, got.err, s.asked, tt.asked)
+				t.Errorf("the exit code is %d, want %d: %s\nrequests %q\nwant     %q", got.code, tt.code, got.err, s.asked, tt.asked)
 			}
 		})
 	}
 }
 
-// The list of videos follows its Link header, and sends the key to no other host.
+// The list of videos follows its Link header, but it sends the key to no other host.
 func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
@@ -157,8 +157,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	}
 }
 
-// Each field of a service's export arrives in the request. Messages name the fields that
-// links do not keep.
+// Each field of a service's export must be in the request. Messages list the fields that links do
+// not keep.
 func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	t.Parallel()
 	const day = 1767225600000 // 2026-01-01
@@ -192,10 +192,10 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 			var sent struct{ URLs []json.RawMessage }
 			_, body, _ := strings.Cut(s.asked[len(s.asked)-1], "/bulk ")
 			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != 1 || string(sent.URLs[0]) != tt.item || got.code != 0 {
-				t.Errorf("sent %s\nwant %s\n%+v", body, tt.item, got)
+				t.Errorf("the import sent %s\nwant            %s\n%+v", body, tt.item, got)
 			}
 			if !strings.Contains(got.err, "not kept: ") || !strings.Contains(got.err, tt.notKept) || !strings.Contains(got.err, "importedClicks, which this deployment does not accept (1 link)") {
-				t.Errorf("does not name %q: %s", tt.notKept, got.err)
+				t.Errorf("the import does not report %q as not kept: %s", tt.notKept, got.err)
 			}
 		})
 	}
@@ -245,37 +245,37 @@ func TestApplyMakesTheDifferenceAndNothingElse(t *testing.T) {
 		`PATCH /api/v1/links/lnk_2 {"url":"https://e.example/new","expiresAt":1798761600000,"tags":["b"]}`,
 		`POST /api/v1/links {"url":"https://e.example/fresh","slug":"fresh","title":"Fresh","domainId":"default"}`,
 	}
-	if got.code != 0 || !slices.Equal(s.writes(), want) || !strings.Contains(got.err, "2 created, 1 changed, 2 as they were, 0 failed") {
-		t.Errorf("%+v\nwrote %q\nwant  %q", got, s.writes(), want)
+	if got.code != 0 || !slices.Equal(s.writes(), want) || !strings.Contains(got.err, "2 created, 1 changed, 2 unchanged, 0 failed") {
+		t.Errorf("apply returned %+v\nwith the writes %q\nwant            %q", got, s.writes(), want)
 	}
 	if !strings.Contains(got.out, "~ go.example.com/moved\n    url: \"https://e.example/old\" → \"https://e.example/new\"\n") {
-		t.Errorf("diff:\n%s", got.out)
+		t.Errorf("the output lacks the changed url:\n%s", got.out)
 	}
 	dry := deployed()
-	if got := dry.run(t, wantedLinks, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(dry.writes()) != 0 || !strings.Contains(got.err, "2 created, 1 changed, 2 as they were") {
-		t.Errorf("dry run: %+v, wrote %q", got, dry.writes())
+	if got := dry.run(t, wantedLinks, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(dry.writes()) != 0 || !strings.Contains(got.err, "2 created, 1 changed, 2 unchanged") {
+		t.Errorf("the dry run returned %+v with the writes %q, want none", got, dry.writes())
 	}
 }
 
 func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"a field nobody knows": "links: [{slug: a, url: 'https://e.example', titel: x}]",
-		"no slug":              "links: [{url: 'https://e.example'}]",
-		"the same link twice":  "links: [{slug: a, url: 'https://e.example'}, {slug: A, url: 'https://e.example'}]",
-		"an end that moves":    "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
-		"no YAML":              "links: [",
-		"no host name":         "domains: [{homeUrl: 'https://e.example'}]",
-		"the same host twice":  "domains: [{hostname: a.example}, {hostname: A.example}]",
+		"an unknown field":    "links: [{slug: a, url: 'https://e.example', titel: x}]",
+		"no slug":             "links: [{url: 'https://e.example'}]",
+		"the same link twice": "links: [{slug: a, url: 'https://e.example'}, {slug: A, url: 'https://e.example'}]",
+		"a relative end":      "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
+		"no YAML":             "links: [",
+		"no host name":        "domains: [{homeUrl: 'https://e.example'}]",
+		"the same host twice": "domains: [{hostname: a.example}, {hostname: A.example}]",
 	} {
 		s := deployed()
 		if got := s.run(t, text, "apply", "-f", "-"); got.code != ExitUsage || len(s.asked) != 0 {
-			t.Errorf("%s: %+v, asked %q", name, got, s.asked)
+			t.Errorf("%s: apply returned %+v with the requests %q, want exit code 2 and none", name, got, s.asked)
 		}
 	}
-	s := deployed() // one link that cannot be created does not stop the others
+	s := deployed() // a link that cannot be created does not stop the others
 	if got := s.run(t, "links: [{slug: a, domain: none.example, url: 'https://e.example'}, {slug: fresh, url: 'https://e.example/fresh'}]", "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 1 {
-		t.Errorf("%+v, wrote %q", got, s.writes())
+		t.Errorf("apply returned %+v with the writes %q, want exit code 6 and one write", got, s.writes())
 	}
 }
 
@@ -303,21 +303,21 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 		`POST /api/v1/domains {"hostname":"new.example.com"}`,
 		`PATCH /api/v1/domains/dom_2 {"notFoundUrl":"https://e.example/lost"}`,
 	}
-	if got.code != 0 || !slices.Equal(s.writes(), want) || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed, 0 as they were, 0 failed") {
-		t.Errorf("%+v\nwrote %q\nwant  %q", got, s.writes(), want)
+	if got.code != 0 || !slices.Equal(s.writes(), want) || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed, 0 unchanged, 0 failed") {
+		t.Errorf("apply returned %+v\nwith the writes %q\nwant            %q", got, s.writes(), want)
 	}
 	s = have()
 	if got := s.run(t, wantedPages, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(s.writes()) > 0 || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed") {
-		t.Errorf("dry run: %+v, wrote %q", got, s.writes())
+		t.Errorf("the dry run returned %+v with the writes %q, want none", got, s.writes())
 	}
-	s = have() // a refused page fails alone
+	s = have() // a rejected page does not stop the others
 	delete(s.answers, "PATCH /api/v1/domains/dom_1")
-	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 as they were, 1 failed") {
-		t.Errorf("a refused page: %+v, wrote %q", got, s.writes())
+	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 unchanged, 1 failed") {
+		t.Errorf("with a rejected page, apply returned %+v with the writes %q, want exit code 6 and 3 writes", got, s.writes())
 	}
 }
 
-// `links create` prints an address, so the other commands take it.
+// `links create` prints an address, so the other commands accept it.
 func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	const (
@@ -350,12 +350,12 @@ func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 		s := &scripted{answers: tt.answers}
 		got := s.run(t, "", strings.Fields(tt.args)...)
 		if got.code != tt.code || !slices.Equal(s.asked, tt.asked) || !strings.Contains(got.err, tt.err) {
-			t.Errorf("%s: asked %q, %+v", tt.args, s.asked, got)
+			t.Errorf("%s made the requests %q and returned %+v", tt.args, s.asked, got)
 		}
 	}
 }
 
-// An error of the API ends with the page about it, for people only.
+// An API error ends with the address of the page that explains it, except with --json and --quiet.
 func TestErrorsNameTheirPage(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -370,7 +370,7 @@ func TestErrorsNameTheirPage(t *testing.T) {
 			return map[string]string{"LINKREEL_BASE_URL": srv.URL + "/", "LINKREEL_API_KEY": "good"}[name]
 		}})
 		if want := "linkreel: no (LINK_NOT_FOUND)\n" + page; code != ExitNotFound || errs.String() != want {
-			t.Errorf("%s: exit code %d, %q, want %q", flags, code, errs.String(), want)
+			t.Errorf("with %s, the exit code is %d with %q, want %q", flags, code, errs.String(), want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func linkCommands() []command {
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
 		{"links change", "ID…", "change tags, archiving or expiry of many links at once", linksChange},
-		{"links explain", "ID", "show where a visit would lead, and why", linksExplain},
+		{"links explain", "ID", "show where a visit would be redirected, and why", linksExplain},
 		{"links available", "SLUG", "show whether a slug is available", linksAvailable},
 		{"links stats", "ID", "show clicks over time", linksStats},
 		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
@@ -66,12 +66,12 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// noteEnd warns if a link has ended already. `--expires 10` is the likely slip: without a unit,
-// 10 is a date long ago.
+// noteEnd warns if a link has already ended. `--expires 10` is the likely mistake: without a unit,
+// 10 is a date in the past.
 func (a *app) noteEnd(ctx context.Context, c *client.Client, id string) {
 	l, err := c.GetLink(ctx, id)
-	if err == nil && l.Status == "expired" { // without an answer there is only no warning
-		a.note("This link has already ended, on %s. For a time from now, give a unit, such as 10d.", when(l.ExpiresAt))
+	if err == nil && l.Status == "expired" { // without a response, there is no warning
+		a.note("This link has already ended, on %s. To set a time from now, use a unit, such as 10d.", when(l.ExpiresAt))
 	}
 }
 
@@ -131,8 +131,8 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	}, complete)
 }
 
-// linksDelete sends one request for each hundred links. For a single link, and on plans
-// without bulk requests, it deletes one by one.
+// linksDelete sends one request for each hundred links. It deletes a single link with its own
+// request. On plans without bulk requests, it deletes the links one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
 	return func(ctx context.Context, names []string) error {
@@ -180,8 +180,8 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// asksLink is asks for a command whose argument is a link: its id, short address or slug. do gets
-// the id.
+// asksLink is like asks for a command with a link as its argument: its ID, short address or slug.
+// do gets the ID.
 func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string) error, must ...func() error) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, name string) error {
 		id, err := linkID(ctx, c, name, searchLinks)
@@ -194,8 +194,8 @@ func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string)
 
 const searchLinks = "`linkreel links list --search` finds links."
 
-// linkIDs finds the ids of links that are given by ids, short addresses or slugs, each link once. If
-// one cannot be found, it fails, so that nothing has been changed yet.
+// linkIDs finds the IDs of links that are given by IDs, short addresses or slugs, and returns each
+// link once. If a link does not exist, linkIDs fails before anything is changed.
 func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -222,7 +222,7 @@ func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	return ids, nil
 }
 
-// many makes one bulk call for each hundred ids and prints those that failed.
+// many makes one bulk call for each hundred IDs and prints the failed ones.
 func (a *app) many(ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error)) error {
 	c, err := a.connect()
 	if err != nil {
@@ -267,7 +267,7 @@ func tagsList(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// textField adds a flag that sets a text of an update. An empty value clears the text.
+// textField adds a flag that sets a text in an update. An empty value clears the text.
 func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(s)
@@ -283,7 +283,7 @@ func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
 	fs.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 }
 
-// tagsField adds a flag that replaces all tags. A single empty value removes them.
+// tagsField adds a flag that replaces all tags. A single empty value removes all tags.
 func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 	tags := []string{}
 	fs.Func("tag", "new `tag`, instead of all current ones; may be repeated; an empty value removes all", func(s string) error {
@@ -385,13 +385,13 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// The first six columns are those of the first release. `links import` reads all of them.
+// The first six columns are the columns of the first release. `links import` reads all of them.
 var exportColumns = []string{
 	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
 	"importedClicks", "redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "hasPassword", "maxClicks", "rules",
 }
 
-// exportTime has milliseconds, like the records, so that an import preserves them.
+// exportTime has milliseconds, like the records, so an import preserves them.
 const exportTime = "2006-01-02T15:04:05.000Z07:00"
 
 func exportRow(l exportedLink) []string {
@@ -417,7 +417,7 @@ func exportRow(l exportedLink) []string {
 	return row
 }
 
-// moment reads 7d or 12h as a time from now and passes any other form to the service.
+// moment parses 7d or 12h as a time from now, and passes any other form to the service.
 func moment(s string, now time.Time) client.Time {
 	if d, ok := span(s); ok {
 		return client.At(now.Add(d))
@@ -425,15 +425,15 @@ func moment(s string, now time.Time) client.Time {
 	return client.Text(s)
 }
 
-// What instant and past accept, for help texts.
+// These help texts describe the values that instant and past accept.
 const (
 	dates    = "2027-01-31, or a time such as 2027-01-31T12:00:00+01:00, in UTC if it has no zone"
 	instants = "90d, " + dates
 	pasts    = "7d (seven days ago), " + dates
 )
 
-// instant is moment for fields that take no other form of a date than ISO 8601, and need a
-// zone: a date without one is UTC.
+// instant is like moment, but for fields that accept only ISO 8601 dates with a zone. A date
+// without a zone is in UTC.
 func instant(s string, now time.Time) client.Time {
 	if t, ok := endOf(s, now); ok {
 		return client.At(t)
@@ -441,7 +441,7 @@ func instant(s string, now time.Time) client.Time {
 	return client.Text(s)
 }
 
-// past is instant for times that are over: 7d is seven days ago.
+// past is like instant, but for past times: 7d is seven days ago.
 func past(s string, now time.Time) client.Time {
 	if d, ok := span(s); ok {
 		return client.At(now.Add(-d))
@@ -449,7 +449,7 @@ func past(s string, now time.Time) client.Time {
 	return instant(s, now)
 }
 
-// span parses a duration that may have days and weeks.
+// span parses a duration that may contain days and weeks.
 func span(s string) (time.Duration, bool) {
 	for unit, d := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
 		if n, err := strconv.ParseFloat(strings.TrimSuffix(s, unit), 64); strings.HasSuffix(s, unit) && err == nil && n >= 0 && n < 1e5 {

@@ -50,12 +50,12 @@ func mcpServe(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// keepOpen leaves standard output open when a session ends.
+// keepOpen does not close standard output when a session ends.
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// lockedWriter keeps messages of the protocol and of onlyJSON from mixing.
+// lockedWriter keeps protocol messages and messages of onlyJSON from interleaving.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -67,7 +67,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// onlyJSON passes on only lines that are JSON, and answers others with -32700, as JSON-RPC
+// onlyJSON passes on only lines that are JSON. It responds to other lines with -32700, as JSON-RPC
 // requires. The protocol's own reader would end the session.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
@@ -98,8 +98,8 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 
 var coded = regexp.MustCompile(`^[A-Z][A-Z_]+: `)
 
-// codedErrors rewrites the library's schema errors in the form of our own errors: a code
-// first, then what to change.
+// codedErrors rewrites the library's schema errors in the format of our own errors: first a code,
+// then what to change.
 func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -117,9 +117,9 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools are the operations that an assistant can perform on the account of a key. Their
-// results contain only data that is safe to read aloud: no keys, no passwords, and no
-// signed URLs, which are credentials by themselves.
+// tools contains the operations that an assistant can perform on the account of a key. The results
+// contain only data that may be shown to anybody: no keys, no passwords, and no signed URLs, which
+// are also credentials.
 type tools struct {
 	*app
 	client   *client.Client
@@ -133,7 +133,7 @@ Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN as
 PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
 The shareUrl of a video works at once; its page shows progress until the video is ready.`
 
-// What a tool may do, for the assistant's own rules about asking first.
+// These hints tell the assistant what a tool may do, for its own rules about asking the user first.
 var (
 	reads   = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	adds    = &mcp.ToolAnnotations{DestructiveHint: new(bool)}
@@ -155,7 +155,7 @@ func (t *tools) server() *mcp.Server {
 	return s
 }
 
-// addTool registers a tool, deriving its schemas from its types.
+// addTool registers a tool and derives its schemas from its types.
 func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, description string,
 	do func(context.Context, *mcp.CallToolRequest, In) (Out, error), tune ...func(map[string]*jsonschema.Schema)) {
 	schema, err := jsonschema.For[In](nil)
@@ -176,7 +176,7 @@ func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, descr
 		})
 }
 
-// notNull says of every value that it may be omitted, but not be null.
+// notNull changes the schema so that a value may be omitted but not be null.
 func notNull(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -190,7 +190,7 @@ func notNull(s *jsonschema.Schema) {
 	}
 }
 
-// within sets bounds for a number.
+// within sets the bounds of a number.
 func within(name string, low, high float64) func(map[string]*jsonschema.Schema) {
 	return func(p map[string]*jsonschema.Schema) { p[name].Minimum, p[name].Maximum = &low, &high }
 }
@@ -206,8 +206,8 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// inPart is the error of a tool that works on several records: before says which of them it
-// reached.
+// inPart is the error of a tool that works on several records. before describes which of them it
+// changed.
 type inPart struct {
 	before string
 	err    error
@@ -217,7 +217,7 @@ func (e *inPart) Error() string { return e.before + " " + e.err.Error() }
 
 func (e *inPart) Unwrap() error { return e.err }
 
-// refusal writes an error for an assistant: the code first, then what to change.
+// refusal formats an error for an assistant: first the code, then what to change.
 func refusal(err error) string {
 	var (
 		api   *client.APIError

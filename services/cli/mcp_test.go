@@ -46,7 +46,7 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
-			t.Errorf("tool %s does not describe itself", tool.Name)
+			t.Errorf("the tool %s lacks a description, a schema or annotations", tool.Name)
 		}
 		names = append(names, tool.Name)
 	}
@@ -65,9 +65,9 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}, all); diff != "" {
 		t.Error(diff)
 	}
-	// If the user has chosen no folder, no tool reads local files.
+	// If the user has chosen no folder, no tool may read local files.
 	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
-		t.Errorf("without --files the tools are %v", without)
+		t.Errorf("without --files, the tools are %v, want all except upload_video", without)
 	}
 	reading := toolNames(t, inMemory(t, base, func(tl *tools) { tl.readOnly = true }))
 	if diff := cmp.Diff([]string{
@@ -81,12 +81,12 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 	for _, name := range all {
 		if !bytes.Contains(guide, []byte("`"+name+"`")) {
-			t.Errorf("docs/mcp.md does not name %s", name)
+			t.Errorf("docs/mcp.md does not mention %s", name)
 		}
 	}
 }
 
-// An assistant may pass on everything that it reads. So no tool shows an upload address,
+// An assistant may pass on everything that it reads, so no tool may return an upload address,
 // whatever the key may do.
 func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	t.Parallel()
@@ -94,16 +94,16 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	f.status = "uploading"
 	k := inMemory(t, base, nil)
 	if v := clitest.Good[map[string]any](k, "get_video", clitest.Args{"id": "vid_1"}); v["status"] == nil {
-		t.Fatalf("get_video = %v", v)
+		t.Fatalf("get_video returned %v, want a status", v)
 	}
 	k.Call("find_videos", nil)
 	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
-		t.Errorf("an address that writes in:\n%s", said)
+		t.Errorf("the messages contain an upload address:\n%s", said)
 	}
 }
 
-// Clients of earlier versions of the protocol start with initialize. Standard output
-// carries only messages.
+// Clients of earlier versions of the protocol start with initialize. Standard output must contain
+// only messages.
 func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -132,29 +132,29 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 			return answer
 		}
 		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &answer) != nil || answer.Error != nil {
-			t.Fatalf("answer to %s: %q, %v", message, lines.Text(), lines.Err())
+			t.Fatalf("the response to %s is %q, %v; want a result", message, lines.Text(), lines.Err())
 		}
 		return answer
 	}
 	hello := ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`)
 	if hello.Result["protocolVersion"] != "2025-06-18" || hello.Result["instructions"] == "" {
-		t.Errorf("initialize: %+v", hello)
+		t.Errorf("initialize returned %+v, want the protocol version and instructions", hello)
 	}
 	ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	made := ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"create_link","arguments":{"url":"https://example.com","slug":"old"}}}`)
 	if link, _ := made.Result["structuredContent"].(map[string]any); link["slug"] != "old" {
-		t.Errorf("create_link: %+v", made)
+		t.Errorf("create_link returned %+v, want the slug old", made)
 	}
 	_ = typed.Close()
 	if code := <-ended; code != ExitOK {
-		t.Errorf("exit code %d after the client has gone", code)
+		t.Errorf("after the client disconnected, the exit code is %d, want 0", code)
 	}
 	for lines.Scan() {
-		t.Errorf("after the end: %q", lines.Text())
+		t.Errorf("after the session ended, the output has %q, want nothing", lines.Text())
 	}
 }
 
-// A search costs one request, and its links have all that is needed to pass them on.
+// A search needs one request, and its links contain everything that an assistant passes on.
 func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -164,18 +164,18 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	k := inMemory(t, serve(t, s), nil)
 	found := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "spring sale", "tags": []string{"x", "y"}, "archived": "false", "limit": 7, "cursor": "88"})
 	if len(found.Links) != 1 || found.Links[0].ShortURL != "https://go.example.com/a" || found.Links[0].Tags[0] != "x" || found.NextCursor != "77" {
-		t.Errorf("found %+v", found)
+		t.Errorf("find_links returned %+v, want the link and the next cursor 77", found)
 	}
 	if want := []string{"GET /api/v1/links?archived=false&cursor=88&limit=7&q=spring+sale&tag=x&tag=y"}; !slices.Equal(s.asked, want) {
-		t.Errorf("asked %q, want %q", s.asked, want)
+		t.Errorf("the requests are %q, want %q", s.asked, want)
 	}
 	clitest.Good[findLinksOut](k, "find_links", clitest.Args{"domain": "GO.example.com"})
 	if last := s.asked[len(s.asked)-1]; last != "GET /api/v1/links?domainId=dom_1" {
-		t.Errorf("asked %q", s.asked)
+		t.Errorf("the last of the requests %q must have domainId=dom_1", s.asked)
 	}
 }
 
-// People know a link by its address.
+// People refer to a link by its address.
 func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -187,7 +187,7 @@ func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 		"https://go.example.com/sale": "lnk_1", "go.example.com/Sale?a=b": "lnk_1", "http://other.example/sale/more": "lnk_2", "lnk_2": "lnk_2",
 	} {
 		if got := clitest.Good[deletedOut](k, "delete_link", clitest.Args{"id": name}); got.ID != want {
-			t.Errorf("%s is %s, want %s", name, got.ID, want)
+			t.Errorf("deleting %s deleted %s, want %s", name, got.ID, want)
 		}
 	}
 	k.Bad("delete_link", clitest.Args{"id": "sale"}, "INVALID_ARGUMENT: ", "whole short address")
@@ -203,32 +203,32 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
 		"PUT /api/v1/videos/vid_1/thumbnail": `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
 
-		"GET /api/v1/videos/vid_1/access":         `{"privacy":"public","allowDownload":true}`, // which set_video_access needs first
+		"GET /api/v1/videos/vid_1/access":         `{"privacy":"public","allowDownload":true}`, // set_video_access needs this first
 		"PUT /api/v1/videos/vid_1/access":         `{"privacy":"unlisted","allowDownload":false}`,
 		"PUT /api/v1/videos/vid_1/captions/en":    `{"success":true,"language":"en"}`,
 		"DELETE /api/v1/videos/vid_1/captions/en": "",
 	}}
 	k := inMemory(t, serve(t, s), nil)
 	if got := clitest.Good[linkOut](k, "create_link", clitest.Args{"url": "https://e.example"}); got.Slug != "made" || got.OGTitle != "Seen" {
-		t.Errorf("created %+v", got)
+		t.Errorf("create_link returned %+v, want the created link", got)
 	}
 	if got := clitest.Good[linkOut](k, "update_link", clitest.Args{"id": "lnk_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("updated %+v", got)
+		t.Errorf("update_link returned %+v, want the title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "update_video", clitest.Args{"id": "vid_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("updated %+v", got)
+		t.Errorf("update_video returned %+v, want the title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "set_thumbnail", clitest.Args{"id": "vid_1", "second": 1}); got.Title != "New" {
-		t.Errorf("thumbnail of %+v", got)
+		t.Errorf("set_thumbnail returned %+v, want the title New", got)
 	}
 	got := clitest.Good[videoOut](k, "set_video_access", clitest.Args{"id": "vid_1", "privacy": "unlisted", "allowDownload": false})
 	if got.ID != "vid_1" || got.Privacy != "unlisted" || got.Download == nil || *got.Download {
-		t.Errorf("access of %+v", got)
+		t.Errorf("set_video_access returned %+v, want unlisted without download", got)
 	}
 	for _, args := range []clitest.Args{{"vtt": "WEBVTT"}, {"remove": true}} {
 		args["id"], args["language"] = "vid_1", "en"
 		if got := clitest.Good[videoOut](k, "set_captions", args); got.ID != "vid_1" || !strings.Contains(got.Next, "the change is made") || !strings.Contains(got.Next, "NOT_FOUND") {
-			t.Errorf("captions of %+v", got)
+			t.Errorf("set_captions returned %+v, want a note that the change is made", got)
 		}
 	}
 }
@@ -259,12 +259,12 @@ func TestAnUploadWhoseVideoCannotBeReadIsNotToldAsFailed(t *testing.T) {
 		k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
 		got := clitest.Good[videoOut](k, "upload_video", clitest.Args{"path": "clip.mp4", "waitSeconds": seconds})
 		if !sent || got.ShareURL != "https://h.example/v/abc" || !strings.Contains(got.Next, "INSUFFICIENT_SCOPE") {
-			t.Errorf("waiting %d s: sent %v, got %+v", seconds, sent, got)
+			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v", seconds, sent, got)
 		}
 	}
 }
 
-// An assistant repeats what failed, and tells the rest as done.
+// An assistant retries the failed links and reports the others as done.
 func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -280,13 +280,13 @@ func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 		failed = append(failed, f.ID+" "+f.Code)
 	}
 	if want := []string{"no LINK_NOT_FOUND", "x INVALID_ARGUMENT", "lnk_2 LINK_NOT_FOUND"}; got.Changed != 1 || !slices.Equal(got.Done, []string{"a"}) || !slices.Equal(failed, want) {
-		t.Errorf("got %+v", got)
+		t.Errorf("update_links returned %+v, want one changed and 3 failed links", got)
 	}
 	if last := s.asked[len(s.asked)-1]; last != `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"archived":true}}` {
-		t.Errorf("asked %s", last)
+		t.Errorf("the last request is %s, want the two found links", last)
 	}
 	if got := clitest.Good[updateLinksOut](k, "update_links", clitest.Args{"ids": []string{"no"}, "archived": true}); got.Changed != 0 || len(got.Failed) != 1 {
-		t.Errorf("of no link: %+v", got)
+		t.Errorf("for a missing link, update_links returned %+v, want one failed link", got)
 	}
 }
 
@@ -338,10 +338,10 @@ func TestAccessIsReplacedOnlyIfItIsAsRead(t *testing.T) {
 		return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
 	}}
 	if code := Run(t.Context(), []string{"videos", "access", "vid_1", "--privacy", "unlisted"}, env); code != 0 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("the exit code is %d, want 0", code)
 	}
 	if !slices.Equal(sent, []string{`"7"`, `"7"`}) {
-		t.Errorf("If-Match of the changes: %q", sent)
+		t.Errorf("the changes have the If-Match headers %q, want \"7\" in both", sent)
 	}
 }
 
@@ -353,13 +353,13 @@ func TestAssistantNamesAVideoByItsAddress(t *testing.T) {
 	k := inMemory(t, serve(t, s), nil)
 	for _, end := range []string{"", "/", "?t=30", "#t=30"} {
 		if got := clitest.Good[deletedOut](k, "delete_video", clitest.Args{"id": "https://h.example/v/abc" + end}); got.ID != "vid_1" {
-			t.Errorf("%q: %s", end, got.ID)
+			t.Errorf("deleting the address with %q deleted %s, want vid_1", end, got.ID)
 		}
 	}
 	asked := len(s.asked)
 	k.Bad("delete_video", clitest.Args{"id": "https://h.example/v/?t=30"}, "INVALID_ARGUMENT: ")
 	if len(s.asked) != asked {
-		t.Errorf("asked %v", s.asked[asked:])
+		t.Errorf("an invalid address caused the requests %v, want none", s.asked[asked:])
 	}
 }
 
@@ -368,7 +368,7 @@ func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		in    tagsIn
 		clear []string
-		want  string // JSON of the change; "refused" if there is none
+		want  string // JSON of the change; "refused" if it is rejected
 	}{
 		"nothing":        {tagsIn{}, nil, "{}"},
 		"replace":        {tagsIn{Tags: []string{"c"}}, nil, `{"tags":["c"]}`},
@@ -388,13 +388,12 @@ func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {
 			got = string(b)
 		}
 		if got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+			t.Errorf("%s: the change is %s, want %s", name, got, c.want)
 		}
 	}
 }
 
-// An argument that a tool's schema rejects gets an error with a code, like every other
-// error.
+// An argument that a tool's schema rejects gets an error with a code, like every other error.
 func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -404,13 +403,13 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	} {
 		res := k.Call(name, in)
 		if text := clitest.Said(res); !res.IsError || !strings.HasPrefix(text, "INVALID_ARGUMENT: ") || strings.Contains(text, "reflect") {
-			t.Errorf("%s %v: %q", name, in, text)
+			t.Errorf("%s with %v returned %q, want INVALID_ARGUMENT", name, in, text)
 		}
 	}
 }
 
-// A stranger's text may tell an assistant which file to send. A file that is not a video
-// stays on this machine: the tool creates no record and sends no byte.
+// A stranger's text may tell an assistant which file to send. A file that is not a video must stay
+// on this machine. The tool creates no record and sends no byte.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()
 	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)
@@ -420,7 +419,7 @@ func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 		"ogg": "OggS", "mpg": "\x00\x00\x01\xba", "ts": packets, "m2ts": stamped,
 	} {
 		if err := looksLikeVideo(file(t, name, head)); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("looksLikeVideo(%s) returned %v, want no error", name, err)
 		}
 	}
 	folder := t.TempDir()
@@ -433,15 +432,15 @@ func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if res := k.Call("upload_video", clitest.Args{"path": name}); !res.IsError || !strings.HasPrefix(clitest.Said(res), "NOT_A_VIDEO: ") {
-			t.Errorf("%s: %q", name, clitest.Said(res))
+			t.Errorf("uploading %s returned %q, want NOT_A_VIDEO", name, clitest.Said(res))
 		}
 	}
 	if len(s.asked) > 0 {
-		t.Errorf("the service was asked: %v", s.asked)
+		t.Errorf("the service got the requests %v, want none", s.asked)
 	}
 }
 
-// A line that is not JSON gets an error, and the session continues.
+// A line that is not JSON gets an error, and the session must continue.
 func TestAssistantSurvivesALineOfGarbage(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -452,7 +451,7 @@ this is no JSON {
 `)
 	shown, out := io.Pipe()
 	ended := make(chan int, 1)
-	typed, hold := io.Pipe() // the end of input ends the session, so input stays open until both responses have arrived
+	typed, hold := io.Pipe() // the end of the input ends the session, so keep the input open until both responses have arrived
 	go func() {
 		code := Run(t.Context(), []string{"mcp"}, Env{In: io.MultiReader(in, typed), Out: out, Err: io.Discard, Now: time.Now, ConfigDir: t.TempDir(), StateDir: t.TempDir(),
 			Getenv: func(name string) string {
@@ -469,16 +468,16 @@ this is no JSON {
 			Error *struct{ Code int }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatalf("answer %q: %v", lines.Text(), err)
+			t.Fatalf("cannot parse the response %q: %v", lines.Text(), err)
 		}
 		refused = refused || m.ID == nil && m.Error != nil && m.Error.Code == -32700
 		answered = answered || m.ID != nil && *m.ID == 2 && m.Error == nil
 	}
 	_ = hold.Close()
-	for lines.Scan() { // until the program has ended
+	for lines.Scan() { // read until the program has exited
 		continue
 	}
 	if code := <-ended; !refused || !answered || code != ExitOK {
-		t.Errorf("refused %v, answered %v, exit code %d", refused, answered, code)
+		t.Errorf("error for the invalid line: %v, response to the ping: %v, exit code %d; want true, true and 0", refused, answered, code)
 	}
 }

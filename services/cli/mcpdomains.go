@@ -24,7 +24,8 @@ func (t *tools) writeDomains(s *mcp.Server) {
 		"addresses and of links that have ended.", t.updateDomain, among("clear", "homeUrl", "notFoundUrl", "expiredUrl"))
 }
 
-// domainID finds the id of a domain that is given by its id or host name. "default" and "" stay.
+// domainID finds the ID of a domain that is given by its ID or host name. It returns "default" and
+// "" unchanged.
 func (t *tools) domainID(ctx context.Context, name string) (string, error) {
 	if name == "" || name == "default" || strings.HasPrefix(name, "dom_") {
 		return name, nil

@@ -41,8 +41,8 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	return linkID(ctx, t.client, name, "find_links searches.")
 }
 
-// linkID finds the id of a link that is given by its id, its short address, or its slug. hint says how
-// to search, for the error when there is no such link.
+// linkID finds the ID of a link that is given by its ID, its short address, or its slug. hint is
+// the part of the error for a missing link that says how to search.
 func linkID(ctx context.Context, c *client.Client, name, hint string) (string, error) {
 	if strings.HasPrefix(name, "lnk_") {
 		return name, nil
@@ -158,7 +158,7 @@ func linkToAssistant(l *client.Link) linkOut {
 	return out
 }
 
-// linkRow is a link as a list shows it.
+// linkRow returns a link in the form of a list.
 func linkRow(l *client.LinkSummary) linkOut {
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
@@ -166,17 +166,17 @@ func linkRow(l *client.LinkSummary) linkOut {
 	}
 }
 
-// tagsIn is how a tool changes the tags of a record.
+// tagsIn describes how a tool changes the tags of a record.
 type tagsIn struct {
 	Tags       []string `json:"tags,omitempty" jsonschema:"replaces all tags; use addTags and removeTags to keep the others"`
 	AddTags    []string `json:"addTags,omitempty" jsonschema:"tags to add"`
 	RemoveTags []string `json:"removeTags,omitempty" jsonschema:"tags to remove"`
 }
 
-// edits reports whether the tags of the record count, which has to be read for that.
+// edits reports whether the change depends on the record's current tags, which must then be read.
 func (in tagsIn) edits() bool { return len(in.AddTags)+len(in.RemoveTags) > 0 }
 
-// update sets the tags of a change. have are the record's tags.
+// update sets the tags of a change. have contains the record's tags.
 func (in tagsIn) update(to *client.Field[[]string], clear, have []string) error {
 	cleared := slices.Contains(clear, "tags")
 	switch {
@@ -223,7 +223,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	}
 	var have []string
 	var opts []client.Option
-	if in.edits() { // tags are added to those that the link has, so it must not change meanwhile
+	if in.edits() { // new tags are added to the link's tags, so the link must not change in between
 		var r client.Response
 		l, err := t.client.GetLink(ctx, id, client.WithResponse(&r))
 		if err != nil {
@@ -242,7 +242,7 @@ func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updat
 	return linkToAssistant(&done.Link), nil
 }
 
-// change returns what the API should change. have are the link's tags.
+// change returns the change for the API. have contains the link's tags.
 func (in *updateLinkIn) change(have []string, now time.Time) (change client.LinkUpdate, err error) {
 	for _, f := range []struct {
 		name, value string
@@ -277,7 +277,7 @@ func (in *updateLinkIn) change(have []string, now time.Time) (change client.Link
 	return change, nil
 }
 
-// setOrClear sets a field to the value that was given, or empties it if clear lists it.
+// setOrClear sets a field to the given value, or empties it if clear lists it.
 func setOrClear[T any](name, value string, clear []string, to *client.Field[T], of func(string) T) error {
 	switch cleared := slices.Contains(clear, name); {
 	case cleared && value != "":
@@ -315,7 +315,7 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 		return out, usagef("give 1 to %d ids", client.BulkMax)
 	}
 	set := client.BulkSet{AddTags: in.AddTags, RemoveTags: in.RemoveTags}
-	if !in.edits() { // else the service adds to the tags that each link has
+	if !in.edits() { // otherwise the service adds to the tags of each link
 		err = in.tagsIn.update(&set.Tags, in.Clear, nil)
 	} else if len(in.Tags) > 0 || slices.Contains(in.Clear, "tags") {
 		err = usagef("give tags, or addTags and removeTags, or list tags in clear; not several of them")
@@ -335,7 +335,7 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 		id, err := t.linkID(ctx, name)
 		var words *usageError
 		switch {
-		case client.HasCode(err, "LINK_NOT_FOUND"), errors.As(err, &words): // as if the API had refused this link alone
+		case client.HasCode(err, "LINK_NOT_FOUND"), errors.As(err, &words): // as if the API had rejected only this link
 			code, message, _ := strings.Cut(refusal(err), ": ")
 			out.Failed = append(out.Failed, failedOut{name, code, message})
 		case err != nil:

@@ -16,7 +16,7 @@ var (
 	systems = []any{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// routingIn has the settings by which an assistant can change how a link handles visits.
+// routingIn contains the settings with which an assistant can change how a link handles visits.
 type routingIn struct {
 	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 exclude password and maxClicks"`
 	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination has itself stay, except utm_ ones"`
@@ -45,7 +45,7 @@ type ruleWhen struct {
 	Percent  int               `json:"percent,omitempty" jsonschema:"percentage, 1 to 99, of the visitors who meet the other conditions; a visitor always falls into the same share, and the shares of several rules do not overlap"`
 }
 
-// routingSchema says which values are allowed.
+// routingSchema defines the allowed values.
 func routingSchema(p map[string]*jsonschema.Schema) {
 	within("maxClicks", 1, 1e9)(p)
 	among("redirectType", 301, 302, 308)(p)
@@ -55,7 +55,7 @@ func routingSchema(p map[string]*jsonschema.Schema) {
 	within("percent", 1, 99)(when)
 }
 
-// rules returns the rules in the API's form, or nil if none are given.
+// rules returns the rules in the API's form, or nil if there are none.
 func (in *routingIn) rules(now time.Time) (out []client.LinkRule) {
 	at := func(s string) *client.Time {
 		if s == "" {
@@ -120,7 +120,7 @@ func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.
 	return nil
 }
 
-// routingOut has the same settings as an assistant sees them, but no password.
+// routingOut contains the same settings for an assistant, without the password.
 type routingOut struct {
 	RedirectType int    `json:"redirectType,omitempty"`
 	ForwardQuery bool   `json:"forwardQuery,omitempty"`

@@ -38,7 +38,7 @@ func (t *tools) writeVideos(s *mcp.Server) {
 
 var privacies = []any{"public", "unlisted", "password", "expiring"}
 
-// videoID finds the id of a video that is given by its id or its share address.
+// videoID finds the ID of a video that is given by its ID or its share address.
 func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 	_, slug, found := strings.Cut(name, "/v/")
 	if !found {
@@ -109,7 +109,8 @@ func showToAssistant(v *client.Video) videoOut {
 	return out
 }
 
-// withAccess adds who may see a video. A key that may not read that still gets the rest.
+// withAccess adds the access settings of a video. A key that may not read these settings still gets
+// the rest.
 func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, error) {
 	out := showToAssistant(v)
 	access, err := t.client.GetVideoAccess(ctx, v.ID)
@@ -123,21 +124,21 @@ func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, erro
 	return out, nil
 }
 
-// allow shows who may see the video.
+// allow adds the access settings to the result.
 func (out *videoOut) allow(a *client.VideoAccess) {
 	out.Privacy, out.ExpiresAt, out.Download, out.Embed = a.Privacy, iso(a.ExpiresAt), &a.AllowDownload, a.EmbedOrigins
 }
 
-// changed shows a video after a change whose answer is not the whole video. The change is
-// made, so a read that fails is not an error of the tool: the answer is then known, what the
-// tool knows without the read, with a note.
+// changed reads a video after a change with a response that is not the whole video. The change is
+// already made, so a failed read is not an error of the tool. In that case it returns known, the
+// tool's knowledge without the read, with a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
 		known.Next = "the change is made, but reading the video again failed (" + refusal(err) + "), so this answer is incomplete; call get_video"
 		return known
 	}
-	out, _ := t.withAccess(ctx, v) // without the access if that cannot be read
+	out, _ := t.withAccess(ctx, v) // without the access settings if they cannot be read
 	return out
 }
 
@@ -241,7 +242,7 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	}
 	var have []string
 	var opts []client.Option
-	if in.edits() { // tags are added to those that the video has, so it must not change meanwhile
+	if in.edits() { // new tags are added to the video's tags, so the video must not change in between
 		var r client.Response
 		v, err := t.client.GetVideo(ctx, id, client.WithResponse(&r))
 		if err != nil {
@@ -259,7 +260,7 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
 	return out, nil
 }
 
@@ -353,7 +354,7 @@ func (t *tools) setThumbnail(ctx context.Context, _ *mcp.CallToolRequest, in set
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever this read says
+	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
 	return out, nil
 }
 
@@ -398,7 +399,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	v, err := u.bring(ctx, path, patience, t.teller(ctx, req))
 	var failed *client.VideoError
 	if v != nil && err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
-		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the read while waiting said
+		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the result of the read while waiting was
 	}
 	if err != nil {
 		return out, err
@@ -424,8 +425,8 @@ func (t *tools) allowed(path string) (string, error) {
 	return path, nil
 }
 
-// teller is a watcher that sends progress notifications if the caller requested them. The
-// upload counts from 0 to 100, the preparation from 100 to 200.
+// teller is a watcher that sends progress notifications if the caller requested them. The upload is
+// 0 to 100, and the preparation is 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)
@@ -434,7 +435,7 @@ type teller struct {
 }
 
 func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
-	// at starts below 0, because step only reports a value that has risen, and 0 is the first.
+	// at starts below 0, because step reports only an increased value, and the first value is 0.
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {
@@ -445,7 +446,7 @@ func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
 	return w
 }
 
-// step reports progress at most four times a second, and only when it has risen.
+// step reports progress at most four times per second, and only when it has increased.
 func (w *teller) step(n float64, last bool, message string) {
 	now := w.t.env.Now()
 	if n <= w.at || !last && now.Sub(w.said) < 250*time.Millisecond {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// nearest returns the word of known that the user probably meant by word, or "" if none is
-// near: at most two letters are wrong, and fewer in a short word.
+// nearest returns the word of known that the user probably meant by word. It returns "" if none is
+// near. A near word differs in at most two letters, and in fewer if it is short.
 func nearest(word string, known []string) string {
-	if len(word) > 64 { // nobody meant a command by this
+	if len(word) > 64 { // too long for a mistyped command
 		return ""
 	}
 	best, least := "", 3
@@ -20,7 +20,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance counts insertions, deletions, replacements and swaps of neighbours.
+// distance counts insertions, deletions, replacements and swaps of neighbouring letters.
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	rows := make([][]int, len(s)+1)
@@ -45,15 +45,15 @@ func distance(a, b string) int {
 	return rows[len(s)][len(t)]
 }
 
-// unknown returns the error about words that are no command. It names the command that the
-// user probably meant.
+// unknown returns the error for words that are not a command. It suggests the command that the user
+// probably meant.
 func (p program) unknown(words []string) error {
 	words = words[:min(3, len(words))]
 	names := make([]string, 0, len(p.commands)+len(p.added)+len(others))
 	for _, row := range p.rows() {
 		names = append(names, row[0])
 	}
-	// Arguments may follow, so take as few words as are near a command.
+	// Arguments may follow, so use the fewest words that are near a command.
 	for n := range words {
 		given := strings.Join(words[:n+1], " ")
 		if near := nearest(given, names); near != "" {
@@ -78,8 +78,7 @@ func (p program) groups() (out []string) {
 	return out
 }
 
-// unknownFlag extends the error about a flag that a command does not have with the flag that
-// the user probably meant.
+// unknownFlag adds the flag that the user probably meant to the error for an unknown flag.
 func unknownFlag(err error, c command, fs *flag.FlagSet) error {
 	const undefined = "flag provided but not defined: -"
 	name, ok := strings.CutPrefix(err.Error(), undefined)
@@ -94,8 +93,8 @@ func unknownFlag(err error, c command, fs *flag.FlagSet) error {
 	return usagef("there is no flag --%s; see linkreel %s --help", name, c.name)
 }
 
-// leading takes the flags of every command from the front of args: `linkreel --json links
-// list` is the same as `linkreel links list --json`.
+// leading takes the flags of every command from the start of args. `linkreel --json links list` is
+// the same as `linkreel links list --json`.
 func leading(args []string) (flags, rest []string) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	new(app).globals(fs)

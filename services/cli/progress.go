@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// bar shows the progress of a long operation in one line that is overwritten. It shows
-// nothing if there is no terminal.
+// bar shows the progress of a long operation in one line, which it overwrites. Without a terminal,
+// it shows nothing.
 type bar struct {
 	a     *app
 	name  string
 	total int64
 	now   int64
-	tail  string // text instead of bytes
+	tail  string // text to show instead of bytes
 	shown bool
 	drawn time.Time
-	speed float64 // bytes a second, smoothed
+	speed float64 // bytes per second, smoothed
 	last  time.Time
 	lastN int64
 }
@@ -28,11 +28,11 @@ func (a *app) bar(name string, total int64) *bar {
 
 func (b *bar) on() bool { return b.a.env.Terminal && !b.a.quiet && b.total > 0 }
 
-// set paints the bar, at most ten times a second.
+// set draws the bar, at most ten times per second.
 func (b *bar) set(n int64) {
 	now := b.a.env.Now()
-	// Measured over half a second and smoothed: the speed of single writes varies too much
-	// to estimate the remaining time.
+	// The speed is measured over half a second and smoothed, because the speed of single writes
+	// varies too much for an estimate of the remaining time.
 	if d := now.Sub(b.last).Seconds(); d >= 0.5 {
 		speed := max(0, float64(n-b.lastN)/d)
 		if b.speed == 0 {
@@ -48,7 +48,7 @@ func (b *bar) set(n int64) {
 	}
 }
 
-// start sets how much was done before this run.
+// start sets the number of bytes that were done before this run.
 func (b *bar) start(n int64) { b.lastN, b.now = n, n }
 
 func (b *bar) paint() {
@@ -81,7 +81,7 @@ func (b *bar) clear() {
 	}
 }
 
-// end leaves the last state on the screen.
+// end leaves the last state of the bar on the screen.
 func (b *bar) end() {
 	if b.shown {
 		fmt.Fprintln(b.a.env.Err)

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// rulesText writes rules as [linktable.ParseRules] reads them; "" for none.
+// rulesText formats rules for [linktable.ParseRules], or returns "" if there are none.
 func rulesText(rules []client.LinkRule) string {
 	if len(rules) == 0 {
 		return ""
@@ -24,12 +24,12 @@ func rulesText(rules []client.LinkRule) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(rules) // texts, numbers and times always encode
+	_ = enc.Encode(rules) // texts, numbers and times can always be encoded
 	return strings.TrimSpace(b.String())
 }
 
-// routingFlags adds the flags of `links create` that set how a link handles visits. Call the
-// returned function after the flags are parsed: it sets the remaining fields of in.
+// routingFlags adds the flags of `links create` that set how a link handles visits. After the flags
+// are parsed, call complete to set the remaining fields of in.
 func (a *app) routingFlags(fs *flag.FlagSet, in *client.LinkCreate) (complete func() error) {
 	fs.Func("redirect-type", "`301`, 302 or 308; 302 by default", func(s string) error { return number(s, &in.RedirectType) })
 	fs.BoolVar(&in.ForwardQuery, "forward-query", false, "add the visitor's query to the destination")
@@ -45,8 +45,8 @@ func (a *app) routingFlags(fs *flag.FlagSet, in *client.LinkCreate) (complete fu
 	return func() (err error) { in.Password, err = a.passwordFrom(in.Password); return err }
 }
 
-// routingFields adds the flags of `links update` that set how a link handles visits. Call the
-// returned function after the flags are parsed: it sets the remaining fields of in.
+// routingFields adds the flags of `links update` that set how a link handles visits. After the
+// flags are parsed, call complete to set the remaining fields of in.
 func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete func() error) {
 	numberField(fs, "redirect-type", "`301`, 302 or 308", &in.RedirectType)
 	boolField(fs, "forward-query", "`true` adds the visitor's query to the destination, false does not", &in.ForwardQuery)
@@ -90,7 +90,7 @@ func number(s string, to **int64) error {
 	return nil
 }
 
-// numberField adds a flag that sets a number of an update. An empty value clears it.
+// numberField adds a flag that sets a number in an update. An empty value clears it.
 func numberField(fs *flag.FlagSet, name, usage string, to *client.Field[int64]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Clear[int64]()
@@ -106,7 +106,7 @@ func numberField(fs *flag.FlagSet, name, usage string, to *client.Field[int64]) 
 	})
 }
 
-// boolField adds a flag that sets a field of an update to true or false.
+// boolField adds a flag that sets a field in an update to true or false.
 func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
 	fs.Func(name, usage, func(s string) error {
 		v, err := strconv.ParseBool(s)
@@ -115,7 +115,7 @@ func boolField(fs *flag.FlagSet, name, usage string, to *client.Field[bool]) {
 	})
 }
 
-// momentField adds a flag that sets a time of an update. An empty value or "never" clears it.
+// momentField adds a flag that sets a time in an update. An empty value or "never" clears it.
 func (a *app) momentField(fs *flag.FlagSet, name, usage string, to *client.Field[client.Time]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(moment(s, a.env.Now()))
@@ -139,7 +139,7 @@ func routingFacts(l *client.Link) []string {
 	out := []string{"redirect type", kind, "forwards query", yes[l.ForwardQuery], "forwards path", yes[l.ForwardPath],
 		"starts", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "click limit", most}
 	for _, r := range l.Rules {
-		conditions, _ := json.Marshal(r.When) // texts, numbers and times always encode
+		conditions, _ := json.Marshal(r.When) // texts, numbers and times can always be encoded
 		out = append(out, "rule", fmt.Sprintf("%s: %s → %s", r.Name, conditions, r.URL))
 	}
 	return out
@@ -165,7 +165,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 	return a.asksLink(func(ctx context.Context, c *client.Client, id string) error {
 		e, err := c.ExplainLink(ctx, id, v)
 		return a.answer(e, err, func(w io.Writer) {
-			facts(w, "status", strconv.Itoa(e.Status), "leads to", text(e.Location), "rule", text(e.Rule), "why", e.Why)
+			facts(w, "status", strconv.Itoa(e.Status), "redirects to", text(e.Location), "rule", text(e.Rule), "why", e.Why)
 		})
 	})
 }
@@ -184,14 +184,14 @@ func linksAvailable(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// exportedLink is a line of an export. A list leaves out the rules, so the export reads each
-// link that has rules.
+// exportedLink is a line of an export. A list omits the rules, so the export reads each link that
+// has rules.
 type exportedLink struct {
 	client.LinkSummary
 	Rules []client.LinkRule `json:"rules,omitempty"`
 }
 
-// withRules returns a link as an export writes it. found is false if the link is gone.
+// withRules returns a link in the form of an export. found is false if the link no longer exists.
 func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out exportedLink, found bool, err error) {
 	out.LinkSummary = l
 	if !l.HasRules {
@@ -208,8 +208,8 @@ func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out
 	return out, true, nil
 }
 
-// atTime turns a date in a rule's condition into a number, so that it can be compared with
-// what the service shows.
+// atTime converts a date in a rule's condition to a number, so it can be compared with the
+// service's value.
 func atTime(m *client.Time) (*client.Time, error) {
 	if m == nil {
 		return nil, nil

@@ -19,7 +19,7 @@ func TestCommandsSendWhatALinkDecides(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		in   string
-		want string // "" if nothing may be sent
+		want string // "" if no request may be sent
 	}{
 		{strings.Fields("create --redirect-type 308 --forward-query --forward-path --starts 1d --expired-url https://e.example/over"), "",
 			made + `"redirectType":308,"forwardQuery":true,"forwardPath":true,"startsAt":1790086400000,"expiredUrl":"https://e.example/over"}`},
@@ -38,12 +38,12 @@ func TestCommandsSendWhatALinkDecides(t *testing.T) {
 		got := s.run(t, tt.in, append([]string{"links", tt.args[0], what}, tt.args[1:]...)...)
 		if tt.want == "" {
 			if got.code != ExitUsage || len(s.asked) > 0 {
-				t.Errorf("%q: %+v, asked %q", tt.args, got, s.asked)
+				t.Errorf("%q returned %+v with the requests %q, want exit code 2 and none", tt.args, got, s.asked)
 			}
 			continue
 		}
 		if got.code != 0 || len(s.asked) != 1 || s.asked[0] != tt.want {
-			t.Errorf("%q: %+v\nasked %q\nwant  %q", tt.args, got, s.asked, tt.want)
+			t.Errorf("%q returned %+v\nwith the requests %q\nwant              %q", tt.args, got, s.asked, tt.want)
 		}
 	}
 }
@@ -69,8 +69,8 @@ func TestExplainAndAvailable(t *testing.T) {
 	}
 }
 
-// What an export writes comes back the same, from both formats. A list has no rules, so only
-// a link with rules costs another request.
+// Both export formats must be imported without changes. A list has no rules, so only a link with
+// rules needs another request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`
@@ -87,17 +87,17 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 		s.asked = nil
 		table := s.run(t, "", "links", "export", "--format", format)
 		if table.code != 0 || slices.Contains(s.asked, "GET /api/v1/links/lnk_2") {
-			t.Fatalf("%s: %+v, asked %q", format, table, s.asked)
+			t.Fatalf("the export as %s returned %+v with the requests %q", format, table, s.asked)
 		}
 		s.asked = nil
 		got := s.run(t, "", "links", "import", file(t, "links."+format, table.out))
 		if got.code != 0 || strings.Contains(got.err, "columns") || strings.Contains(got.err, "the field") {
-			t.Errorf("%s: %+v", format, got)
+			t.Errorf("the import of %s returned %+v, want no unknown columns", format, got)
 		}
 		var sent struct{ URLs []json.RawMessage }
 		_, body, _ := strings.Cut(s.asked[len(s.asked)-1], "/bulk ")
 		if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != 2 {
-			t.Fatalf("%s: %v, sent %s", format, err, body)
+			t.Fatalf("the import of %s sent %[3]s, want 2 links (%[2]v)", format, err, body)
 		}
 		for i, want := range []string{
 			`"forwardQuery":true,"forwardPath":true,"startsAt":1767225600456,"expiredUrl":"https://e.example/over","maxClicks":7,"rules":` + ruleText +
@@ -105,7 +105,7 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 			`"redirectType":308,"importedClicks":0,"createdAt":1767225600000}`,
 		} {
 			if want = `{"url":"https://e.example/","slug":"abc","domainId":"default",` + want; string(sent.URLs[i]) != want {
-				t.Errorf("%s: sent %s\nwant %s", format, sent.URLs[i], want)
+				t.Errorf("the import of %s sent %s\nwant %s", format, sent.URLs[i], want)
 			}
 		}
 	}
@@ -121,11 +121,11 @@ https://e.example/3,,,"[{""name"":""a"",""when"":{""browser"":[""x""]},""url"":"
 https://e.example/4,1.5,,
 `))
 	if got.code != ExitPartly || len(s.writes()) > 0 {
-		t.Errorf("%+v, wrote %q", got, s.writes())
+		t.Errorf("the import returned %+v with the writes %q, want exit code 6 and none", got, s.writes())
 	}
 	for _, why := range []string{"line 2: INVALID_ROW: maxClicks must be a whole number", "line 3: INVALID_ROW: forwardQuery must be true or false", "line 4: INVALID_ROW: rules must be", "line 5:"} {
 		if !strings.Contains(got.err, why) {
-			t.Errorf("does not say %q: %s", why, got.err)
+			t.Errorf("the output lacks %q: %s", why, got.err)
 		}
 	}
 }
@@ -159,28 +159,28 @@ func TestApplyKnowsWhatALinkDecides(t *testing.T) {
 	shown := `"redirectType":302,"forwardQuery":true,"forwardPath":false,"startsAt":1800000000000,"expiredUrl":"https://e.example/over","hasPassword":true,"maxClicks":7,"rules":` +
 		strings.ReplaceAll(rule, "%", "AT")
 	if got, wrote := run(shown, decidingFile); got.code != 0 || len(wrote) > 0 {
-		t.Errorf("applied again: %+v, wrote %q", got, wrote)
+		t.Errorf("applying the file again returned %+v with the writes %q, want none", got, wrote)
 	}
 	sent := strings.NewReplacer("%", "at", "phone", "mobile", "de-AT", "de-at").Replace(rule)
 	if got, wrote := run(`"redirectType":301,"rules":[]`, decidingFile); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {`+
 		`"redirectType":302,"forwardQuery":true,"startsAt":1800000000000,"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("all is new: %+v, wrote %q", got, wrote)
+		t.Errorf("applying new values returned %+v with the writes %q", got, wrote)
 	} else if strings.Contains(got.out, "secret") {
-		t.Errorf("shows the password: %s", got.out)
+		t.Errorf("the output contains the password: %s", got.out)
 	}
 	const none = "links: [{slug: same, url: 'https://e.example/same', startsAt: never, expiredUrl: '', password: '', maxClicks: 0, rules: []}]"
 	if got, wrote := run(shown, none); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {"startsAt":null,"expiredUrl":null,"password":null,"maxClicks":null,"rules":[]}` {
-		t.Errorf("all is taken away: %+v, wrote %q", got, wrote)
+		t.Errorf("removing all values returned %+v with the writes %q", got, wrote)
 	}
-	for name, rules := range map[string]string{"a condition nobody knows": "{browser: [x]}", "a time that moves": "{from: 7d}"} {
+	for name, rules := range map[string]string{"an unknown condition": "{browser: [x]}", "a relative time": "{from: 7d}"} {
 		if got, wrote := run(shown, "links: [{slug: same, url: 'https://e.example/same', rules: [{name: a, when: "+rules+", url: 'https://e.example/'}]}]"); got.code != ExitUsage || len(wrote) > 0 {
-			t.Errorf("%s: %+v, wrote %q", name, got, wrote)
+			t.Errorf("%s returned %+v with the writes %q, want exit code 2 and none", name, got, wrote)
 		}
 	}
 	fresh, wrote := run(shown, strings.ReplaceAll(strings.ReplaceAll(decidingFile, "slug: same", "slug: fresh"), "redirectType: 302\n    ", ""))
 	if fresh.code != 0 || len(wrote) != 1 || wrote[0] != `POST /api/v1/links {"url":"https://e.example/same","slug":"fresh","domainId":"default","forwardQuery":true,"startsAt":1800000000000,`+
 		`"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("a new link: %+v, wrote %q", fresh, wrote)
+		t.Errorf("a new link returned %+v with the writes %q", fresh, wrote)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 	got := clitest.Good[linkOut](k, "create_link", all)
 	if got.RedirectType != 308 || !got.ForwardQuery || got.StartsAt != "2027-01-15T08:00:00Z" || !got.HasPassword || got.MaxClicks != 7 || len(got.Rules) != 1 ||
 		got.Rules[0].When.From != "2027-01-15T08:00:00Z" || got.Rules[0].When.Percent != 50 {
-		t.Errorf("create_link shows %+v", got)
+		t.Errorf("create_link returned %+v", got)
 	}
 	delete(all, "url")
 	all["id"], all["forwardQuery"] = "lnk_3", false
@@ -219,7 +219,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 		t.Error(diff)
 	}
 	if !slices.Contains(s.asked, "GET /api/v1/links/lnk_3/explain?device=phone&percent=0") || !slices.Contains(s.asked, "GET /api/v1/links/available?slug=sale") {
-		t.Errorf("asked %q", s.asked)
+		t.Errorf("the requests %q lack the explanation or the check of the slug", s.asked)
 	}
 	asked := len(s.asked)
 	for _, wrong := range []clitest.Args{
@@ -227,7 +227,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 		{"url": "https://e.example/", "redirectType": 303},
 	} {
 		if res := k.Call("create_link", wrong); !res.IsError || len(s.asked) > asked {
-			t.Errorf("%v: %s", wrong, clitest.Said(res))
+			t.Errorf("create_link with %v returned %s, want an error without a request", wrong, clitest.Said(res))
 		}
 	}
 }
@@ -240,9 +240,9 @@ func TestADomainsPages(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if want := `PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`; len(s.asked) != 1 || s.asked[0] != want {
-		t.Errorf("asked %q, want %q", s.asked, want)
+		t.Errorf("the requests are %q, want %q", s.asked, want)
 	}
 	if got := s.run(t, "", "domains", "update", "dom_1"); got.code != ExitUsage || len(s.asked) != 1 {
-		t.Errorf("no change: %+v, asked %q", got, s.asked)
+		t.Errorf("an update without changes returned %+v with the requests %q, want exit code 2", got, s.asked)
 	}
 }

@@ -15,9 +15,8 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks returns the action of a command. The command has one argument, described by what,
-// or none if what is "". The action runs the checks of must and then calls do with dial's
-// client.
+// asks returns the action of a command. The command has one argument, which what describes, or no
+// argument if what is "". The action runs the checks in must and then calls do with dial's client.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -58,8 +57,8 @@ func none(args []string) error {
 	return nil
 }
 
-// each returns the action of a command that calls do for every id of the command line. It
-// continues after failures.
+// each returns the action of a command that calls do for every ID of the command line. It continues
+// after failures.
 func each[C any](a *app, dial func() (C, error), done string, do func(context.Context, C, string) error) action {
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {
@@ -82,13 +81,13 @@ func (a *app) each(done string, do func(context.Context, *client.Client, string)
 	return each(a, a.connect, done, do)
 }
 
-// every calls do for each name and prints those that failed.
+// every calls do for each name and prints the failed ones.
 func (a *app) every(ctx context.Context, names []string, do func(name string) error) error {
 	var last error
 	failed := 0
 	for _, name := range names {
 		if err := do(name); err != nil {
-			if ctx.Err() != nil { // stopped: do not try the others
+			if ctx.Err() != nil { // the user stopped the command, so do not try the others
 				return err
 			}
 			last, failed = err, failed+1
@@ -103,7 +102,7 @@ func (a *app) every(ctx context.Context, names []string, do func(name string) er
 	return last
 }
 
-// did reports that something was done to the record with an id.
+// did reports a successful operation on the record with an ID.
 func (a *app) did(done, id string) error {
 	return a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) })
 }
@@ -130,7 +129,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints up to most records, or all if most is 0.
+// show prints up to most records, or all records if most is 0.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {
@@ -153,7 +152,7 @@ func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) 
 	return t.w.Flush()
 }
 
-// facts prints names with values and skips empty values.
+// facts prints names with values. It skips empty values.
 func facts(w io.Writer, pairs ...string) {
 	for len(pairs) > 1 {
 		name, value := pairs[0], pairs[1]

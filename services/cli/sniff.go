@@ -10,9 +10,9 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// looksLikeVideo rejects a file unless its first bytes match a container that the service
-// accepts. A stranger's text may have made an assistant choose the file, and a private file
-// must not leave this machine. The service checks everything else.
+// looksLikeVideo rejects a file unless its first bytes match a container that the service accepts.
+// A stranger's text may have made an assistant choose the file, and a private file must not leave
+// this machine. The service makes all other checks.
 func looksLikeVideo(path string) error {
 	if info, err := os.Stat(path); err != nil {
 		return err
@@ -53,7 +53,8 @@ func container(head []byte) bool {
 		at(0, "\x00\x00\x01\xba"), at(0, "\x00\x00\x01\xb3"): // MPEG program and elementary streams
 		return true
 	}
-	// An MPEG transport stream begins each packet with G; some have four bytes before the G.
+	// An MPEG transport stream begins each packet with G. Some streams have four bytes before the
+	// G.
 	for _, packet := range []struct{ from, length int }{{0, 188}, {4, 192}} {
 		if last := packet.from + 2*packet.length; len(head) > last && bytes.Count(
 			[]byte{head[packet.from], head[packet.from+packet.length], head[last]}, []byte{'G'},

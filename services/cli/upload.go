@@ -19,13 +19,13 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// uploader uploads files to the service. It keeps the state of an upload in the state
-// folder under the file's path, size and time, so that the same command finds the
-// unfinished upload again, no matter why the first run stopped.
+// uploader uploads files to the service. It stores the state of an upload in the state folder under
+// the file's path, size and time. The same command therefore finds the unfinished upload again,
+// whatever stopped the first run.
 type uploader struct {
 	env     Env
 	client  *client.Client
-	address string // address of the deployment
+	address string // the address of the deployment
 	in      client.VideoCreate
 	expires string // the expiry as given, such as 7d
 	again   bool   // ignore earlier runs
@@ -35,34 +35,32 @@ type uploader struct {
 type watcher interface {
 	resumed(id string)        // the upload continues one that an earlier run started
 	sent(n, total int64)      // n of total bytes are stored
-	prepared(v *client.Video) // the video while the service prepares it
+	prepared(v *client.Video) // the state of the video while the service prepares it
 }
 
-// forever means to wait for the video without a limit.
+// forever means that the wait for the video has no limit.
 const forever = time.Duration(math.MaxInt64)
 
 // begun is the stored state of an upload. It is written before the record is created. If the
-// command is killed in between, the next run repeats the create with the same
-// Idempotency-Key.
+// command is killed in between, the next run repeats the create with the same Idempotency-Key.
 type begun struct {
 	Key     string `json:"key"`
 	VideoID string `json:"videoId,omitempty"`
-	Seal    string `json:"seal,omitempty"` // covers password and expiry; see seal
+	Seal    string `json:"seal,omitempty"` // a hash of the password and the expiry; see seal
 }
 
-// seal lets a later run detect that it was given another password or expiry. Otherwise a
-// video could keep the protection of a run that was stopped. Its HMAC key is the API key,
-// which is as secret as the file.
+// seal lets a later run detect a different password or expiry. Otherwise a video could keep the
+// protection of a stopped run. Its HMAC key is the API key, which is as secret as the file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bring uploads a file and waits until the video is ready, for at most patience. If it is
-// not ready by then, bring returns the video in its present state. If the video cannot be
-// prepared, the error is a *[client.VideoError]. If the file was sent, an error comes with the
-// video as it was before.
+// bring uploads a file and waits until the video is ready, for at most patience. If the video is
+// not ready by then, bring returns it in its current state. If the video cannot be prepared, the
+// error is a *[client.VideoError]. If the file was sent, bring returns an error together with the
+// previous state of the video.
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -96,7 +94,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	now, err := wait(ctx, u.env, u.client, old, patience, w.prepared)
 	var why *client.VideoError
 	if errors.As(err, &why) {
-		_ = os.Remove(memory) // the next attempt is a new upload; a leftover only costs a request
+		_ = os.Remove(memory) // the next attempt is a new upload; a leftover file only causes an extra request
 	}
 	if err != nil {
 		return old, err
@@ -109,9 +107,9 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	return now, nil
 }
 
-// wait polls a video until it is ready or failed, for at most patience, and returns the
-// last state. old is the video before its file was sent: if it had failed, the service
-// keeps reporting that until it notices the new file.
+// wait polls a video until it is ready or failed, for at most patience, and returns the last state.
+// old is the video before its file was sent. If it had failed, the service reports that status
+// until it detects the new file.
 func wait(
 	ctx context.Context, env Env, c *client.Client, old *client.Video, patience time.Duration, seen func(*client.Video),
 ) (*client.Video, error) {
@@ -197,7 +195,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	}
 	m.VideoID = made.VideoID
 	if err := save(memory, m); err != nil {
-		return nil, fmt.Errorf("remember upload: %w", err)
+		return nil, fmt.Errorf("cannot store the state of the upload: %w", err)
 	}
 	return u.client.GetVideo(ctx, made.VideoID)
 }
@@ -206,7 +204,7 @@ func (u *uploader) begin(memory string) (begun, error) {
 	m := begun{Key: rand.Text()}
 	m.Seal = u.seal(m.Key)
 	if err := save(memory, m); err != nil {
-		return m, fmt.Errorf("remember upload: %w", err)
+		return m, fmt.Errorf("cannot store the state of the upload: %w", err)
 	}
 	return m, nil
 }

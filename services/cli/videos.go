@@ -121,7 +121,7 @@ func videosCaptions(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// videosAccess shows a video's access settings. If flags were given, it applies them first.
+// videosAccess shows a video's access settings. If there are flags, it applies them first.
 func videosAccess(a *app, fs *flag.FlagSet) action {
 	var privacy, password, expires string
 	var origins []string
@@ -158,8 +158,8 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// amend applies changes to an access; empty ones are none, and the origin "any" allows every site. Settings that belong to another privacy level are
-// dropped.
+// amend applies changes to access settings. An empty value changes nothing, and the origin "any"
+// allows every site. amend drops settings that belong to another privacy level.
 func amend(
 	access *client.VideoAccess, privacy, password, expires, download string, origins []string, now time.Time,
 ) (in client.VideoAccessUpdate, err error) {
@@ -175,7 +175,7 @@ func amend(
 	if password != "" && privacy != "password" {
 		return in, usagef("a password needs the privacy password")
 	}
-	// The call replaces the whole access, so fields without a flag are sent unchanged.
+	// The call replaces all access settings, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
 		Privacy: privacy, ExpiresAt: client.Clear[client.Time](), AllowDownload: client.Set(access.AllowDownload),
 		EmbedOrigins: client.Set(access.EmbedOrigins),
@@ -207,7 +207,7 @@ func amend(
 	return in, nil
 }
 
-// passwordFrom returns a password, reading it from standard input if it is "-".
+// passwordFrom returns a password. It reads the password from standard input if flag is "-".
 func (a *app) passwordFrom(flag string) (string, error) {
 	if flag != "-" {
 		return flag, nil
@@ -315,7 +315,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	return nil
 }
 
-// endOf parses a duration from now, or a date of ISO 8601, in UTC if it has no zone.
+// endOf parses a duration from now or an ISO 8601 date, which is in UTC if it has no zone.
 func endOf(s string, now time.Time) (time.Time, bool) {
 	if d, ok := span(s); ok {
 		return now.Add(d), true
@@ -358,7 +358,7 @@ func (w *bars) prepared(v *client.Video) {
 		w.bar.tail = v.Status
 		w.bar.drawn = time.Time{}
 		w.bar.set(int64(v.Progress))
-	} else if w.said != v.Status && v.Status != "uploading" { // sent has reported it already
+	} else if w.said != v.Status && v.Status != "uploading" { // sent has already reported this status
 		w.note("%s: %s", clean(w.file), v.Status)
 	}
 	w.said = v.Status

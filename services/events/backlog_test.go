@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/events"
 )
 
-// For a receiver that hangs, hundreds of deliveries wait that were deferred once and are
-// due by now. One delivery of another webhook is behind them and must still be sent.
+// A hanging receiver has hundreds of deliveries that were deferred once and are now due. One later
+// delivery of another webhook must still be sent.
 func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,11 +45,11 @@ func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	bulk.End()
 
 	w.start()
-	eventually(t, "the other webhook has its message", func() bool { return len(answers.messages()) > 0 })
+	eventually(t, "the other webhook gets its message", func() bool { return len(answers.messages()) > 0 })
 }
 
-// A replica that stops lets a slow attempt end. Others settle the changes made meanwhile,
-// and at once send the events that the stopping replica settled last.
+// A stopping replica waits for its slow attempts. Other replicas settle the changes in the
+// meantime. They immediately send the events that the stopping replica settled last.
 func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,18 +82,18 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	}
 	<-stopped
 	w.start()
-	eventually(t, "every message", func() bool { return len(ids(answers.messages())) == changes })
+	eventually(t, "every message has arrived", func() bool { return len(ids(answers.messages())) == changes })
 }
 
-// A webhook may have a limited number of open replays. When one has ended, there is room
-// for another.
+// The number of open replays of a webhook is limited. When a replay has ended, another one can
+// start.
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour; c.CallTimeout = time.Minute })
 	key := w.key("acc_a", identity.Creator)
 	// A replay wakes the webhook, and each message that its receiver accepts makes room for
-	// replays. So it accepts none yet.
+	// replays. The receiver therefore accepts no message yet.
 	takes := make(chan struct{})
 	h := r.hook(key, newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
 		select {
@@ -101,7 +101,7 @@ func TestReplaysAreBounded(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}).URL, "link.updated")
-	// Replays rest while 500 deliveries wait, and a lane may hold another 32.
+	// Replays pause while 500 deliveries are pending. A lane may hold another 32.
 	bulk := w.Client(t).BulkWriter(t.Context())
 	far := w.now().Add(time.Hour)
 	var written []*firestore.BulkWriterJob
@@ -127,24 +127,24 @@ func TestReplaysAreBounded(t *testing.T) {
 	}
 	for range 10 {
 		if a := replay(); a.status != 202 {
-			t.Fatalf("a replay answers %d %s", a.status, a.body)
+			t.Fatalf("a replay returned %d, want 202: %s", a.status, a.body)
 		}
 	}
 	if a := replay(); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
-		t.Errorf("the eleventh replay answers %d %s", a.status, a.body)
+		t.Errorf("the eleventh replay returned %d, want 429 RATE_LIMITED with Retry-After: %s", a.status, a.body)
 	}
-	// The sweep wakes the webhook, and now its receiver accepts all messages.
+	// The sweep wakes the webhook, and its receiver now accepts all messages.
 	close(takes)
 	w.start()
 	w.forward(2 * time.Hour)
-	eventually(t, "there is room for another replay", func() bool { return replay().status == 202 })
+	eventually(t, "another replay is accepted", func() bool { return replay().status == 202 })
 }
 
-// More events wait than get places in one commit. The first event that it leaves out came
-// in the same millisecond as the last one that it takes.
+// More events are waiting than one commit can give places. The first event after the commit has the
+// same millisecond as the last event in it.
 func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	t.Parallel()
-	for name, distinct := range map[string]int{"a millisecond at the end": 150, "one millisecond for all": 0} {
+	for name, distinct := range map[string]int{"a millisecond at the end": 150, "the same millisecond for all": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -152,7 +152,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			begun := w.now().Add(-time.Minute).Truncate(time.Millisecond)
 			const changes = 450
 			for i := range changes {
-				// The order of the names is the reverse of the order of the commits.
+				// The order of the names is the reverse of the commit order.
 				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
 					"accountId": "acc_a", "waiting": "acc_a", "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
 					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
@@ -163,12 +163,12 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			}
 			r := w.start()
 			cursor, next := "", 0
-			within(t, time.Minute, "the feed has them all", func() bool {
+			within(t, time.Minute, "the feed has all events", func() bool {
 				p := r.feed(key, "limit=100&wait=1&after="+cursor)
 				cursor = *p.NextCursor
 				for _, e := range p.Data {
 					if e.Object != fmt.Sprint("lnk_", next) {
-						t.Fatalf("%s where lnk_%d was next", e.Object, next)
+						t.Fatalf("the feed has %s, want lnk_%d next", e.Object, next)
 					}
 					next++
 				}
@@ -178,8 +178,8 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// Events at their first attempts stay in the outbox. Behind them wait more events of one
-// millisecond than get places in one commit.
+// Events at their first attempts remain in the outbox. After them, the outbox has more events of
+// one millisecond than one commit can give places.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,7 +203,7 @@ func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all have their places", func() bool {
+	eventually(t, "all events have their places", func() bool {
 		p := r.feed(key, "type=link.updated&limit=1")
 		return len(p.Data) == 1 && p.Data[0].Object == fmt.Sprint("lnk_", changes-1)
 	})

@@ -34,7 +34,8 @@ func verified(t testing.TB, secret string, m message) error {
 	return wh.Verify(m.body, m.header)
 }
 
-// verifiedLater is verified for a message whose time comes from a clock that was moved.
+// verifiedLater is like verified, but for a message with the time of a clock that the test has
+// moved.
 func verifiedLater(t testing.TB, secret string, m message) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
@@ -64,32 +65,32 @@ func TestDelivery(t *testing.T) {
 		slices.Sort(out)
 		return strings.Join(slices.Compact(out), " ")
 	}
-	eventually(t, "everything is delivered", func() bool {
+	eventually(t, "all events are delivered", func() bool {
 		return kinds(all) == "link.created video.ready webhook.created" && kinds(videos) == "video.ready"
 	})
 	m := videos.messages()[0]
-	t.Run("is signed as Standard Webhooks says", func(t *testing.T) {
+	t.Run("the signature of Standard Webhooks", func(t *testing.T) {
 		if err := verified(t, v.Secret, m); err != nil {
 			t.Error(err)
 		}
 		if verified(t, h.Secret, m) == nil {
-			t.Error("another webhook's secret verifies it")
+			t.Error("another webhook's secret verifies the message")
 		}
 	})
-	t.Run("is verified by the JavaScript library of Standard Webhooks", func(t *testing.T) {
+	t.Run("the JavaScript library of Standard Webhooks", func(t *testing.T) {
 		if got := verifiedInJavaScript(t, v.Secret, m); got != "verified" {
 			t.Error(got)
 		}
 		if got := verifiedInJavaScript(t, h.Secret, m); got == "verified" {
-			t.Error("another webhook's secret verifies it")
+			t.Error("another webhook's secret verifies the message")
 		}
 		changed := m
 		changed.body = append(slices.Clone(m.body), ' ')
 		if got := verifiedInJavaScript(t, v.Secret, changed); got == "verified" {
-			t.Error("a changed body is verified")
+			t.Error("the secret verifies a changed body")
 		}
 	})
-	t.Run("has the event's id, type, time and data", func(t *testing.T) {
+	t.Run("the event's id, type, time and data", func(t *testing.T) {
 		e := r.feed(key, "type=video.ready").Data[0]
 		var b struct {
 			Type      string
@@ -100,43 +101,43 @@ func TestDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.id() != e.ID || b.Type != "video.ready" || b.Timestamp.UnixMilli() != e.CreatedAt || !bytes.Contains(m.body, []byte("vid_1")) {
-			t.Errorf("message %s of %+v", m.body, e)
+			t.Errorf("the message is %s, want the ID, type, time and data of %+v", m.body, e)
 		}
 		var fields map[string]any
 		_ = json.Unmarshal(m.body, &fields)
 		if len(fields) != 3 {
-			t.Errorf("fields %v", fields)
+			t.Errorf("the body has the fields %v, want type, timestamp and data", fields)
 		}
 		if m.header.Get("Content-Type") != "application/json" || m.header.Get("Traceparent") != "" || m.header.Get("Authorization") != "" {
-			t.Errorf("headers %v", m.header)
+			t.Errorf("the headers are %v, want JSON without a trace or credentials", m.header)
 		}
 	})
-	t.Run("is on record", func(t *testing.T) {
-		eventually(t, "the record says delivered", func() bool {
+	t.Run("the record of a delivery", func(t *testing.T) {
+		eventually(t, "the delivery has the status delivered", func() bool {
 			p := r.deliveries(key, v.ID, "")
 			return len(p.Data) == 1 && p.Data[0].Status == "delivered"
 		})
 		d := r.deliveries(key, v.ID, "").Data[0]
 		if d.Event.ID != m.id() || d.Event.Type != "video.ready" || len(d.Attempts) != 1 || *d.Attempts[0].Status != 204 || d.NextTryAt != nil {
-			t.Errorf("delivery %+v", d)
+			t.Errorf("the delivery is %+v, want one attempt with status 204", d)
 		}
 		first := r.deliveries(key, h.ID, "limit=1")
 		rest := r.deliveries(key, h.ID, "cursor="+*first.NextCursor)
 		if len(first.Data)+len(rest.Data) < 3 || !first.HasMore || rest.HasMore {
-			t.Errorf("pages of %d and %d", len(first.Data), len(rest.Data))
+			t.Errorf("the pages have %d and %d deliveries, want at least 3 on two pages", len(first.Data), len(rest.Data))
 		}
 	})
-	t.Run("can be repeated", func(t *testing.T) {
+	t.Run("a retry by the owner", func(t *testing.T) {
 		d := r.deliveries(key, v.ID, "").Data[0]
 		r.want(202, key, "POST", "/api/v1/webhooks/"+v.ID+"/deliveries/"+d.ID+"/retry", nil)
-		eventually(t, "it comes again", func() bool { return len(videos.messages()) == 2 })
+		eventually(t, "the message arrives again", func() bool { return len(videos.messages()) == 2 })
 		if again := videos.messages()[1]; again.id() != m.id() || verified(t, v.Secret, again) != nil {
-			t.Errorf("again %+v", again)
+			t.Errorf("the retried message is %+v, want the same ID and a valid signature", again)
 		}
 	})
-	t.Run("can be tested", func(t *testing.T) {
+	t.Run("a test message", func(t *testing.T) {
 		r.want(202, key, "POST", "/api/v1/webhooks/"+v.ID+"/test", nil)
-		eventually(t, "the test comes", func() bool {
+		eventually(t, "the test message arrives", func() bool {
 			list := videos.messages()
 			return list[len(list)-1].kind() == "webhook.test"
 		})
@@ -145,30 +146,30 @@ func TestDelivery(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("is signed with both secrets while a roll overlaps", func(t *testing.T) {
+	t.Run("two signatures during the overlap of a roll", func(t *testing.T) {
 		var rolled hook
 		r.want(200, key, "POST", "/api/v1/webhooks/"+v.ID+"/roll-secret", map[string]any{"overlapSeconds": 3600}).into(t, &rolled)
 		if rolled.Secret == v.Secret || rolled.Secret == "" {
-			t.Errorf("rolled %+v", rolled)
+			t.Errorf("the rolled webhook is %+v, want a new secret", rolled)
 		}
 		w.change("acc_a", libevents.VideoFailed, "vid_9", map[string]any{})
 		last := func() message { l := videos.messages(); return l[len(l)-1] }
-		eventually(t, "the next comes", func() bool { return last().kind() == "video.failed" })
+		eventually(t, "the next message arrives", func() bool { return last().kind() == "video.failed" })
 		if verified(t, v.Secret, last()) != nil || verified(t, rolled.Secret, last()) != nil {
-			t.Errorf("signature %q", last().header.Get("webhook-signature"))
+			t.Errorf("the signature is %q, want one for each secret", last().header.Get("webhook-signature"))
 		}
 		r.want(200, key, "POST", "/api/v1/webhooks/"+v.ID+"/roll-secret", nil).into(t, &rolled)
 		w.change("acc_a", libevents.VideoReady, "vid_10", map[string]any{"id": "vid_10"})
-		eventually(t, "the next comes", func() bool { return bytes.Contains(last().body, []byte("vid_10")) })
+		eventually(t, "the next message arrives", func() bool { return bytes.Contains(last().body, []byte("vid_10")) })
 		if verified(t, v.Secret, last()) == nil || verified(t, rolled.Secret, last()) != nil {
-			t.Errorf("after a roll without overlap: signature %q", last().header.Get("webhook-signature"))
+			t.Errorf("after a roll without overlap, the signature is %q, want only one for the new secret", last().header.Get("webhook-signature"))
 		}
 	})
-	t.Run("can be replayed by time", func(t *testing.T) {
+	t.Run("a replay by time", func(t *testing.T) {
 		rec := newReceiver(t, nil)
 		late := r.hook(key, rec.URL, "link.created", "video.ready")
 		r.want(202, key, "POST", "/api/v1/webhooks/"+late.ID+"/replay", map[string]any{"from": time.Now().Add(-time.Hour).UnixMilli(), "to": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
-		eventually(t, "what it subscribes to comes", func() bool { return len(rec.messages()) >= 3 })
+		eventually(t, "the replayed events arrive", func() bool { return len(rec.messages()) >= 3 })
 		ids := map[string]int{}
 		for _, m := range rec.messages() {
 			ids[m.id()]++
@@ -177,13 +178,13 @@ func TestDelivery(t *testing.T) {
 			}
 		}
 		if len(ids) != 3 {
-			t.Errorf("replayed %v", ids)
+			t.Errorf("the replay sent %v, want 3 events", ids)
 		}
 		if a := r.want(400, key, "POST", "/api/v1/webhooks/"+late.ID+"/replay", map[string]any{"from": 2000, "to": 1000}); a.code() != "VALIDATION_ERROR" {
 			t.Error(a.code())
 		}
 	})
-	t.Run("stops with the webhook", func(t *testing.T) {
+	t.Run("a deleted webhook", func(t *testing.T) {
 		n := len(videos.messages())
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+v.ID, map[string]any{"enabled": false})
 		if a := r.want(409, key, "POST", "/api/v1/webhooks/"+v.ID+"/test", nil); a.code() != "WEBHOOK_DISABLED" {
@@ -192,14 +193,14 @@ func TestDelivery(t *testing.T) {
 		r.want(204, key, "DELETE", "/api/v1/webhooks/"+v.ID, nil)
 		before := len(all.messages())
 		w.change("acc_a", libevents.VideoReady, "vid_3", map[string]any{})
-		eventually(t, "the other gets it", func() bool { return len(all.messages()) > before })
+		eventually(t, "the other webhook gets the event", func() bool { return len(all.messages()) > before })
 		if len(videos.messages()) != n {
-			t.Errorf("%d messages after the end", len(videos.messages())-n)
+			t.Errorf("the deleted webhook got %d messages, want 0", len(videos.messages())-n)
 		}
 	})
 }
 
-// verifiedInJavaScript asks the library from npm. testdata has a copy of it.
+// verifiedInJavaScript checks a message with the library from npm, of which testdata has a copy.
 func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	t.Helper()
 	headers := map[string]string{}
@@ -214,23 +215,23 @@ func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	cmd.Stdin = bytes.NewReader(in)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("cannot run the library: %v: %s", err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// TestReceivers is about receivers that do not do what they should.
+// TestReceivers tests receivers that behave incorrectly.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.start()
 	key := w.key("acc_a", identity.Creator)
-	away := newReceiver(t, nil) // where redirects lead
+	away := newReceiver(t, nil) // the target of redirects
 	released := make(chan struct{})
 	t.Cleanup(func() { close(released) })
 	for name, c := range map[string]struct {
 		answer func(n int, w http.ResponseWriter, r *http.Request)
-		status int // 0: no answer
+		status int // 0 means no response
 		text   string
 		ok     bool
 	}{
@@ -268,7 +269,7 @@ func TestReceivers(t *testing.T) {
 				}
 			}
 		}, 200, "", true},
-		"answers what is not text": {func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a\x00\xff\x1bb")) }, 200, "", true},
+		"answers with invalid text": {func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a\x00\xff\x1bb")) }, 200, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -276,31 +277,31 @@ func TestReceivers(t *testing.T) {
 			h := r.hook(key, rec.URL, "key.rolled")
 			r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
 			var d deliveryPage
-			eventually(t, "an attempt is on record", func() bool {
+			eventually(t, "an attempt is recorded", func() bool {
 				d = r.deliveries(key, h.ID, "")
 				return len(d.Data) == 1 && len(d.Data[0].Attempts) > 0
 			})
 			a := d.Data[0].Attempts[0]
 			if c.status == 0 && a.Status != nil || c.status != 0 && (a.Status == nil || *a.Status != c.status) {
-				t.Errorf("attempt %+v, want status %d", a, c.status)
+				t.Errorf("the attempt is %+v, want the status %d", a, c.status)
 			}
 			if c.ok != (d.Data[0].Status == "delivered") || c.ok != (a.Error == nil) || a.Error != nil && !strings.Contains(*a.Error, c.text) {
-				t.Errorf("delivery %+v, error %v", d.Data[0], deref(a.Error))
+				t.Errorf("the delivery is %+v with the error %v", d.Data[0], deref(a.Error))
 			}
 			if len(a.Response) > 1024 || strings.ContainsAny(a.Response, "\x00\x1b") {
-				t.Errorf("kept %d bytes %q", len(a.Response), a.Response)
+				t.Errorf("the stored response has %d bytes, want at most 1024 printable ones: %q", len(a.Response), a.Response)
 			}
 			if a.Duration > 4_000 {
-				t.Errorf("took %d ms", a.Duration)
+				t.Errorf("the attempt took %d ms, want at most 4000", a.Duration)
 			}
 			if !c.ok && (d.Data[0].NextTryAt == nil || d.Data[0].Status != "pending") {
-				t.Errorf("no next try: %+v", d.Data[0])
+				t.Errorf("the delivery is %+v, want it pending with a next attempt", d.Data[0])
 			}
 		})
 	}
 	t.Cleanup(func() {
 		if n := len(away.messages()); n > 0 {
-			t.Errorf("%d redirects were followed", n)
+			t.Errorf("%d redirects were followed, want 0", n)
 		}
 	})
 }
@@ -318,7 +319,7 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 	r := w.start()
 	key := w.key("acc_a", identity.Creator)
 
-	t.Run("after what the receiver asks for", func(t *testing.T) {
+	t.Run("after the receiver's Retry-After", func(t *testing.T) {
 		rec := newReceiver(t, func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n == 1 {
 				w.Header().Set("Retry-After", "7")
@@ -327,13 +328,13 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 		})
 		h := r.hook(key, rec.URL, "key.rolled")
 		r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-		eventually(t, "it is delivered", func() bool { return len(rec.messages()) == 2 })
+		eventually(t, "the message is delivered", func() bool { return len(rec.messages()) == 2 })
 		d := r.deliveries(key, h.ID, "").Data[0]
 		if gap := d.Attempts[0].At + 7_000; len(d.Attempts) == 2 && d.Attempts[1].At < gap {
-			t.Errorf("tried again %d ms too early", gap-d.Attempts[1].At)
+			t.Errorf("the second attempt was %d ms too early", gap-d.Attempts[1].At)
 		}
 	})
-	t.Run("by the schedule, ten times", func(t *testing.T) {
+	t.Run("ten attempts by the schedule", func(t *testing.T) {
 		rec := newReceiver(t, status(503))
 		h := r.hook(key, rec.URL, "key.rolled")
 		r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
@@ -346,19 +347,19 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 			})
 			if n == 9 {
 				if d.Data[0].Status != "failed" || d.Data[0].NextTryAt != nil {
-					t.Errorf("after ten attempts %+v", d.Data[0])
+					t.Errorf("after ten attempts, the delivery is %+v, want it failed", d.Data[0])
 				}
 				break
 			}
 			wait := time.UnixMilli(*d.Data[0].NextTryAt).Sub(time.UnixMilli(d.Data[0].Attempts[n].At))
 			if wait < want[n]*89/100 || wait > want[n]*111/100+3*time.Second {
-				t.Errorf("after try %d a pause of %v, want %v ± 10 %%", n+1, wait, want[n])
+				t.Errorf("the pause after attempt %d is %v, want %v ± 10 %%", n+1, wait, want[n])
 			}
 			w.forward(wait)
 		}
 		for _, m := range rec.messages() {
 			if m.id() != rec.messages()[0].id() {
-				t.Error("a retry has another id")
+				t.Error("a retry has another ID than the first attempt")
 			}
 		}
 	})
@@ -387,14 +388,14 @@ func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
 		}
 		for _, f := range page.Webhooks {
 			if f.Since.Before(w.now().Add(-time.Hour)) || f.Since.After(w.now()) {
-				t.Errorf("%s fails since %v", f.ID, f.Since)
+				t.Errorf("%s has failed since %v, want a time within the last hour", f.ID, f.Since)
 			}
 			lines = append(lines, fmt.Sprint(f.ID, " ", f.AccountID, " ", f.Host, " ", f.Reason, " ", f.Waiting))
 		}
 		return lines, page.Next
 	}
 	if lines, next := list("", 100); len(lines) > 0 || next != "" {
-		t.Errorf("before any attempt: %v, %q", lines, next)
+		t.Errorf("before any attempt, the list is %v with the next page %q, want it empty", lines, next)
 	}
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 	w.change("acc_b", libevents.LinkCreated, "lnk_1", map[string]any{})
@@ -402,15 +403,15 @@ func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
 		failing.ID + " acc_a " + strings.TrimPrefix(rec.URL, "http://") + " status 1", nobody.ID + " acc_b nobody.invalid dns 1",
 	}
 	slices.Sort(want)
-	eventually(t, "both are listed", func() bool { lines, next := list("", 100); return slices.Equal(lines, want) && next == "" })
+	eventually(t, "both webhooks are listed", func() bool { lines, next := list("", 100); return slices.Equal(lines, want) && next == "" })
 	first, next := list("", 1)
 	second, end := list(next, 1)
 	if got := slices.Concat(first, second); !slices.Equal(got, want) || end != "" {
-		t.Errorf("page by page: %v, then %q; want %v", got, end, want)
+		t.Errorf("the pages list %v, then %q; want %v", got, end, want)
 	}
 	healthy.Store(true)
 	w.forward(time.Minute)
-	eventually(t, "the mended one is listed no more", func() bool {
+	eventually(t, "the fixed webhook is no longer listed", func() bool {
 		lines, _ := list("", 100)
 		return len(lines) == 1 && strings.HasPrefix(lines[0], nobody.ID)
 	})
@@ -430,28 +431,28 @@ func TestWebhooksAreDisabled(t *testing.T) {
 	disabled := func(id, reason string) {
 		t.Helper()
 		var h hook
-		eventually(t, "it is disabled", func() bool {
+		eventually(t, "the webhook is disabled", func() bool {
 			r.want(200, key, "GET", "/api/v1/webhooks/"+id, nil).into(t, &h)
 			return !h.Enabled
 		})
 		if h.DisabledReason == nil || *h.DisabledReason != reason {
-			t.Errorf("reason %v, want %s", h.DisabledReason, reason)
+			t.Errorf("the reason is %v, want %s", h.DisabledReason, reason)
 		}
 		if p := r.feed(key, "type=webhook.disabled&object="+id); len(p.Data) != 1 || p.Data[0].Actor.Type != "system" {
-			t.Errorf("events %+v", p.Data)
+			t.Errorf("the feed has %+v, want one webhook.disabled event by the system", p.Data)
 		}
 	}
-	t.Run("at once by 410", func(t *testing.T) {
+	t.Run("after a 410", func(t *testing.T) {
 		rec := newReceiver(t, status(410))
 		h := r.hook(key, rec.URL, "link.created")
 		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 		disabled(h.ID, "gone")
 		w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
 		if p := r.feed(key, "limit=1"); len(rec.messages()) != 1 || len(p.Data) != 1 {
-			t.Errorf("%d messages", len(rec.messages()))
+			t.Errorf("the receiver got %d messages, want 1", len(rec.messages()))
 		}
 	})
-	t.Run("after five days of nothing but failures", func(t *testing.T) {
+	t.Run("after five days of failures", func(t *testing.T) {
 		var healthy atomic.Bool
 		rec := newReceiver(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 			if !healthy.Load() {
@@ -462,8 +463,8 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		fails := func() {
 			n := len(r.deliveries(key, h.ID, "").Data)
 			w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
-			// An outcome gets the time at which it is stored, so do not move the clock before.
-			eventually(t, "its outcome on record", func() bool {
+			// An outcome gets the time at which it is stored, so move the clock only after that.
+			eventually(t, "the outcome is recorded", func() bool {
 				recorded, all := 0, r.deliveries(key, h.ID, "").Data
 				for _, d := range all {
 					if len(d.Attempts) == 0 {
@@ -477,9 +478,9 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		fails()
 		w.forward(4 * 24 * time.Hour)
 		fails()
-		healthy.Store(true) // after a success the five days start again
+		healthy.Store(true) // a success restarts the five days
 		fails()
-		eventually(t, "a success on record", func() bool {
+		eventually(t, "a success is recorded", func() bool {
 			return slices.ContainsFunc(r.deliveries(key, h.ID, "").Data, func(d struct {
 				ID, Status string
 				Event      struct{ ID, Type string }
@@ -502,30 +503,30 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		var now hook
 		r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &now)
 		if !now.Enabled {
-			t.Fatal("disabled although it answered within the five days")
+			t.Fatal("the webhook is disabled although its receiver accepted a message within the five days")
 		}
 		w.forward(5*24*time.Hour + time.Minute)
-		// The first attempt now fails and disables the webhook. It may be for this change, or a
-		// retry of an earlier one.
+		// The next attempt fails and disables the webhook. It may be the first attempt for this
+		// change or a retry for an earlier one.
 		w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 		disabled(h.ID, "failing")
 		healthy.Store(true)
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"enabled": true}).into(t, &now)
 		if !now.Enabled || now.DisabledReason != nil {
-			t.Errorf("enabled again: %+v", now)
+			t.Errorf("after enabling it again, the webhook is %+v", now)
 		}
 		fails()
 	})
-	eventually(t, "the other webhook was told of both", func() bool { return len(watch.messages()) >= 2 })
+	eventually(t, "the other webhook gets both events", func() bool { return len(watch.messages()) >= 2 })
 }
 
-// TestHangingReceiversDelayNobodyElse changes something in every account at a steady pace.
-// In some accounts all webhooks hang, and in the others a few do. With LINKREEL_FULL there
-// are 1,100 webhooks, and 200 of them hang.
+// TestHangingReceiversDelayNobodyElse changes records in every account at a constant rate. In some
+// accounts all receivers hang, and in the others a few of them hang. With LINKREEL_FULL there are
+// 1,100 webhooks, and 200 of their receivers hang.
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
-	hanging, limit := 1, 12*time.Second // for a machine that runs other tests; a call that hangs takes 15 s
+	hanging, limit := 1, 12*time.Second // for a machine that runs other tests; a hanging call takes 15 s
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
 		hanging, limit = 2, 2*time.Second
@@ -570,7 +571,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 		<-tick.C
 	}
 	want := rounds * mixed * answering
-	eventually(t, "everybody else has everything", func() bool { return len(answers.messages()) >= want })
+	eventually(t, "all other webhooks have all their messages", func() bool { return len(answers.messages()) >= want })
 	var took []time.Duration
 	got := map[string]bool{}
 	for _, m := range answers.messages() {
@@ -583,19 +584,19 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	}
 	slices.Sort(took)
 	p95 := took[len(took)*95/100]
-	t.Logf("%d messages, p50 %v, p95 %v, max %v; %d calls hang", len(took), took[len(took)/2], p95, took[len(took)-1], len(hangs.messages()))
+	t.Logf("%d messages, p50 %v, p95 %v, max %v; %d calls hung", len(took), took[len(took)/2], p95, took[len(took)-1], len(hangs.messages()))
 	if len(got) != want {
-		t.Errorf("%d different messages, want %d", len(got), want)
+		t.Errorf("%d distinct messages arrived, want %d", len(got), want)
 	}
 	if len(hangs.messages()) == 0 {
-		t.Error("nothing hangs")
+		t.Error("no call hung, want at least one")
 	}
 	if p95 > limit {
-		t.Errorf("p95 %v, want at most %v", p95, limit)
+		t.Errorf("the p95 is %v, want at most %v", p95, limit)
 	}
 }
 
-// TestKills kills replicas at work, before they can hand back their deliveries.
+// TestKills kills working replicas, which then cannot hand back their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second
@@ -614,7 +615,7 @@ func TestKills(t *testing.T) {
 		}
 	})
 	for range kills {
-		// The replica loses Firestore and Redis at once, as if its process were killed.
+		// The replica loses Firestore and Redis immediately, as if its process were killed.
 		w.start(func(c *events.Config) { c.SweepEvery = 50 * time.Millisecond }).stop()
 	}
 	wg.Wait()
@@ -625,12 +626,12 @@ func TestKills(t *testing.T) {
 		}
 		return out
 	}
-	within(t, patience, "everything has arrived", func() bool { return len(ids()) == changes })
+	within(t, patience, "all messages have arrived", func() bool { return len(ids()) == changes })
 	twice := 0
 	for _, n := range ids() {
 		twice += n - 1
 	}
-	t.Logf("%d changes, %d kills: %d messages twice", changes, kills, twice)
+	t.Logf("%d changes, %d kills: %d messages arrived twice", changes, kills, twice)
 	seen, cursor := 0, ""
 	last := map[string]int{}
 	for {
@@ -639,7 +640,7 @@ func TestKills(t *testing.T) {
 			var d struct{ N int }
 			_ = json.Unmarshal(e.Data, &d)
 			if before, ok := last[e.Object]; ok && d.N != before+7 {
-				t.Fatalf("%s: %d after %d", e.Object, d.N, before)
+				t.Fatalf("%s: the change %d follows %d, want %d", e.Object, d.N, before, before+7)
 			}
 			last[e.Object] = d.N
 			seen++
@@ -650,11 +651,11 @@ func TestKills(t *testing.T) {
 		}
 	}
 	if seen != changes {
-		t.Errorf("%d events in the feed, want %d", seen, changes)
+		t.Errorf("the feed has %d events, want %d", seen, changes)
 	}
 }
 
-// TestWithoutRedis shows that Redis only makes things fast.
+// TestWithoutRedis checks that deliveries work without Redis, only more slowly.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -664,9 +665,9 @@ func TestWithoutRedis(t *testing.T) {
 	r.hook(key, rec.URL, "link.created")
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 	w.forward(5 * time.Second) // past the sweep's patience
-	eventually(t, "it is delivered", func() bool { return len(rec.messages()) > 0 })
+	eventually(t, "the event is delivered", func() bool { return len(rec.messages()) > 0 })
 	if p := r.feed(key, "type=link.created"); p.objects() != "lnk_1" {
-		t.Errorf("feed %q", p.objects())
+		t.Errorf("the feed has %q, want lnk_1", p.objects())
 	}
 }
 
@@ -694,17 +695,17 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	h := r.hook(key, "http://localhost:"+port+"/", "link.created")
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-	eventually(t, "the attempt is on record", func() bool {
+	eventually(t, "the attempt is recorded", func() bool {
 		p := r.deliveries(key, h.ID, "")
 		return len(p.Data) == 1 && len(p.Data[0].Attempts) == 1
 	})
 	a := r.deliveries(key, h.ID, "").Data[0].Attempts[0]
 	if !strings.Contains(deref(a.Error), "not public") || a.Status != nil || dialled.Load() != 0 {
-		t.Errorf("attempt %+v %s, %d connections", a, deref(a.Error), dialled.Load())
+		t.Errorf("the attempt is %+v with the error %q and %d connections, want none and the reason", a, deref(a.Error), dialled.Load())
 	}
 }
 
-// TestRecordsThatCannotBeRead puts a delivery that cannot be read into every lane.
+// TestRecordsThatCannotBeRead puts an unreadable delivery into every lane.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -725,7 +726,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
 		})
 	}
-	// No replica was woken for this delivery. In its lane it is behind one that cannot be read.
+	// No replica is notified of this delivery. In its lane it follows an unreadable one.
 	put("webhookDeliveries", "whd_waits", map[string]any{
 		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
 		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,
@@ -736,35 +737,36 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			return slices.ContainsFunc(rec.messages(), func(m message) bool { return bytes.Contains(m.body, []byte(body)) })
 		}
 	}
-	eventually(t, "the one behind it is delivered", got(`{"n":1}`))
-	eventually(t, "what cannot be read is put off", func() bool { return len(w.due(t)) == 0 })
+	eventually(t, "the delivery after it is sent", got(`{"n":1}`))
+	eventually(t, "the unreadable deliveries are deferred", func() bool { return len(w.due(t)) == 0 })
 
-	t.Run("do not hide their webhook's other deliveries", func(t *testing.T) {
-		for i := range lanes { // all are due again, before the new delivery
+	t.Run("other deliveries of their webhook", func(t *testing.T) {
+		for i := range lanes { // all become due again before the new delivery
 			if _, err := w.db.Collection("webhookDeliveries").Doc(fmt.Sprint("whd_broken", i)).Update(t.Context(), []gcp.Update{{Path: "dueAt", Value: long}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		r.want(202, key, "POST", "/api/v1/webhooks/"+spoilt.ID+"/test", nil)
-		eventually(t, "it is delivered", got(spoilt.ID))
+		eventually(t, "the event is delivered", got(spoilt.ID))
 		if p := r.deliveries(key, spoilt.ID, "limit=1"); len(p.Data) != 1 {
-			t.Errorf("listed %+v", p)
+			t.Errorf("the first page has %+v, want one delivery", p)
 		}
 		if p := r.deliveries(key, spoilt.ID, "limit=100"); len(p.Data) != 1 || p.HasMore {
-			t.Errorf("listed %+v", p)
+			t.Errorf("the list has %+v, want one delivery", p)
 		}
 	})
-	t.Run("nor other replays", func(t *testing.T) {
+	t.Run("other replays", func(t *testing.T) {
 		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
 		w.forward(5 * time.Second) // past the sweep's patience
-		eventually(t, "it is delivered", got("lnk_1"))
+		eventually(t, "the event is delivered", got("lnk_1"))
 		n := len(rec.messages())
 		r.want(202, key, "POST", "/api/v1/webhooks/"+clean.ID+"/replay", map[string]any{"from": 0, "to": w.now().UnixMilli()})
-		eventually(t, "it is replayed", func() bool { return len(rec.messages()) > n })
+		eventually(t, "the event is replayed", func() bool { return len(rec.messages()) > n })
 	})
 }
 
-// TestEventsThatGetNoPlace has two kinds of events that get no place and must not block others.
+// TestEventsThatGetNoPlace tests two kinds of events that get no place. They must not block other
+// events.
 func TestEventsThatGetNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -776,7 +778,7 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 		}
 	}
 	long := w.now().Add(-time.Hour)
-	t.Run("an unreadable one does not keep the account's others out of the feed", func(t *testing.T) {
+	t.Run("an unreadable event and others of its account", func(t *testing.T) {
 		key := w.key("acc_a", identity.Creator)
 		for i := range 3 {
 			put("events", fmt.Sprint("evt_broken", i), map[string]any{
@@ -784,11 +786,11 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 			})
 		}
 		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
-		eventually(t, "the feed has the one behind it", func() bool { return strings.Contains(r.feed(key, "").objects(), "lnk_1") })
+		eventually(t, "the feed has the event after it", func() bool { return strings.Contains(r.feed(key, "").objects(), "lnk_1") })
 	})
-	t.Run("those of an account do not hide another's", func(t *testing.T) {
+	t.Run("stuck events and those of another account", func(t *testing.T) {
 		key := w.key("acc_b", identity.Creator)
-		const stuck = "acc_a_stuck" // sweeps go through accounts by their ids
+		const stuck = "acc_a_stuck" // sweeps read accounts in the order of their IDs
 		put("feeds", stuck, map[string]any{"head": "not a number"})
 		for i := range 350 {
 			put("events", fmt.Sprint("evt_stuck", i), map[string]any{
@@ -800,6 +802,6 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 		r.hook(key, rec.URL, "link.created")
 		w.change("acc_b", libevents.LinkCreated, "lnk_2", map[string]any{"id": "lnk_2"})
 		w.forward(5 * time.Second) // past the sweep's patience
-		eventually(t, "it is delivered", func() bool { return len(rec.messages()) > 0 })
+		eventually(t, "the event is delivered", func() bool { return len(rec.messages()) > 0 })
 	})
 }

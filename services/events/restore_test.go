@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// restore notes a restore, as linkreel restore does before a service starts.
+// restore records a restore, as `linkreel restore` does before a service starts.
 func (w *world) restore() restored.Record {
 	w.t.Helper()
 	r, err := restored.Write(w.t.Context(), w.db, w.now())
@@ -34,25 +34,25 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 	r := w.start()
 	h := r.hook(key, rec.URL, "link.created")
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
-	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
+	eventually(t, "an event is delivered before the restore", func() bool { return len(rec.messages()) == 1 })
 	r.stop()
 	record := w.restore()
 
 	r = w.start()
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
-	eventually(t, "a place for the event", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
+	eventually(t, "the event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-	w.forward(8 * time.Hour) // beyond every time after which a delivery becomes due by itself
+	w.forward(8 * time.Hour) // later than every time at which a delivery becomes due without its lane
 	w.change("acc_a", libevents.LinkCreated, "lnk_3", map[string]any{})
-	eventually(t, "a place for the next event", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
+	eventually(t, "the next event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
 	var shown struct{ Enabled, Paused bool }
 	r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
 	if !shown.Enabled || !shown.Paused {
-		t.Errorf("the owner sees %+v, want an enabled webhook that is paused", shown)
+		t.Errorf("the owner gets %+v, want an enabled webhook that is paused", shown)
 	}
-	r.stop() // lets running attempts end
+	r.stop() // waits for running attempts
 	if n := len(rec.messages()); n != 1 {
-		t.Fatalf("%d messages, want none during the pause", n-1)
+		t.Fatalf("the receiver got %d messages during the pause, want 0", n-1)
 	}
 
 	replicas := []*replica{w.start(), w.start()}
@@ -63,7 +63,7 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 		}
 	}
 	if waiting != 3 {
-		t.Errorf("%d deliveries wait, want the two events and the test", waiting)
+		t.Errorf("%d deliveries are waiting, want 3: the two events and the test", waiting)
 	}
 	if _, err := restored.Resume(t.Context(), w.db, record.ID, restored.Pauses{Webhooks: true}); err != nil {
 		t.Fatal(err)
@@ -75,19 +75,19 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "all that waited", func() bool { return len(ids()) == 4 })
+	eventually(t, "all waiting deliveries are sent", func() bool { return len(ids()) == 4 })
 	for i, r := range replicas {
-		eventually(t, fmt.Sprintf("replica %d notices", i), func() bool {
+		eventually(t, fmt.Sprintf("replica %d detects the end of the pause", i), func() bool {
 			var shown struct{ Paused bool }
 			r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
 			return !shown.Paused
 		})
 	}
 	w.change("acc_a", libevents.LinkCreated, "lnk_4", map[string]any{})
-	eventually(t, "an event after the pause", func() bool { return len(ids()) == 5 })
+	eventually(t, "an event after the pause is delivered", func() bool { return len(ids()) == 5 })
 }
 
-// TestACursorOfALostTimeIsAhead brings a feed back to an earlier state, as a restore does.
+// TestACursorOfALostTimeIsAhead resets a feed to an earlier state, as a restore does.
 func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -96,7 +96,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 		t.Helper()
 		return r.feed(key, "after="+after).objects()
 	}
-	// grow makes an event, and returns its id and the cursor behind it.
+	// grow writes an event. It returns the event's ID and the cursor after it.
 	grow := func(r *replica, object string) (id, cursor string) {
 		t.Helper()
 		w.change("acc_a", libevents.LinkCreated, object, map[string]any{})
@@ -106,7 +106,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 		}
 		last := p.Data[len(p.Data)-1]
 		if last.Object != object {
-			t.Fatalf("the feed ends with %s, want %s", last.Object, object)
+			t.Fatalf("the last event of the feed is %s, want %s", last.Object, object)
 		}
 		return last.ID, *p.NextCursor
 	}
@@ -117,7 +117,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 			Error struct{ Code, RestartAfter string }
 		}
 		if a.into(t, &e); e.Error.Code != "CURSOR_AHEAD" || e.Error.RestartAfter == "" {
-			t.Fatalf("%s: %s", query, a.body)
+			t.Fatalf("%s returned %s, want CURSOR_AHEAD with restartAfter", query, a.body)
 		}
 		return e.Error.RestartAfter
 	}
@@ -145,49 +145,49 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	kept = snap.Data()
 	lostID, lost := grow(r, "lnk_lost")
 
-	r = again(r, false) // a restore that nobody noted, such as Google's
+	r = again(r, false) // a restore that was not recorded, such as Google's
 	if restart := ahead(r, "after="+lost); at(r, restart) != "" || at(r, second) != "" {
-		t.Errorf("places up to the backup are not as before: after %s %q", restart, at(r, restart))
+		t.Errorf("the events after %s are %q, want none, because places up to the backup do not change", restart, at(r, restart))
 	}
 	ahead(r, "cursor="+lost)
-	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // nothing says that there was a restore
+	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // no record shows that there was a restore
 
 	r = again(r, true)
 	ahead(r, "after="+lost)
 	if restart := ahead(r, "after="+lostID); at(r, restart) != "" {
-		t.Errorf("after the lost event: %q, want nothing", at(r, restart))
+		t.Errorf("the events after the lost one are %q, want none", at(r, restart))
 	}
-	_, third := grow(r, "lnk_3") // gets the place of the lost event
+	_, third := grow(r, "lnk_3") // this event gets the place of the lost event
 	_, fourth := grow(r, "lnk_4")
 	for name, query := range map[string]string{"its cursor": "after=" + lost, "its id": "after=" + lostID, "a wait": "wait=1&after=" + lost} {
 		if restart := ahead(r, query); at(r, restart) != "lnk_3 lnk_4" {
-			t.Errorf("%s: restart at %q, want all that is new", name, at(r, restart))
+			t.Errorf("%s: the events after the restart are %q, want all new ones", name, at(r, restart))
 		}
 	}
 	for after, want := range map[string]string{first: "lnk_2 lnk_3 lnk_4", second: "lnk_3 lnk_4", third: "lnk_4", fourth: ""} {
 		if got := at(r, after); got != want {
-			t.Errorf("after %s: %q, want %q", after, got, want)
+			t.Errorf("the events after %s are %q, want %q", after, got, want)
 		}
 	}
 
-	// Another restore of the same backup does not know the first one.
+	// Another restore of the same backup does not know the first restore.
 	r = again(r, true)
 	_, other := grow(r, "lnk_5")
 	if restart := ahead(r, "after="+third); at(r, restart) != "lnk_1 lnk_2 lnk_5" {
-		t.Errorf("restart at %q, want the whole feed", at(r, restart))
+		t.Errorf("the events after the restart are %q, want the whole feed", at(r, restart))
 	}
 	ahead(r, "after="+lost)
-	// A restore of a later backup does.
+	// A restore of a later backup knows it.
 	r.stop()
 	w.restore()
 	r = w.start()
 	grow(r, "lnk_6")
 	if at(r, second) != "lnk_5 lnk_6" || at(r, other) != "lnk_6" {
-		t.Errorf("after the second restore: %q, %q", at(r, second), at(r, other))
+		t.Errorf("after the second restore, the events after the two cursors are %q and %q", at(r, second), at(r, other))
 	}
 	ahead(r, "after="+lost)
 	w.forward(libevents.Kept + time.Hour)
-	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // would have expired by now
+	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // the event would have expired by now
 }
 
 // TestAServiceThatRunsDuringARestoreWaitsToo restores the database under a service, whose next

@@ -1,6 +1,5 @@
-// Package events is the service that reports what happened: in each account's feed of
-// events, and through webhooks. It is the only service that calls addresses given by
-// users.
+// Package events is the service that reports changes: in each account's feed of events, and through
+// webhooks. It is the only service that calls addresses that users choose.
 package events
 
 import (
@@ -32,43 +31,44 @@ type Config struct {
 	backing.Public
 	backing.Auth
 
-	// WebhookSecretKey seals webhooks' secrets: one or more keys of 32 random characters
-	// or more, separated by commas. The first key seals; every key can open.
+	// WebhookSecretKey seals webhooks' secrets. It contains one or more keys of 32 random
+	// characters or more, separated by commas. The first key seals, and every key can decrypt.
 	WebhookSecretKey string `env:"LINKREEL_WEBHOOK_SECRET_KEY,notEmpty"`
 	// WebhookAllowHTTP lets webhooks use plain http.
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
 	// WebhookAllowPrivate lets webhooks reach loopback and private networks.
 	WebhookAllowPrivate bool `env:"LINKREEL_WEBHOOK_ALLOW_PRIVATE"`
-	// WebhookResolver is the host:port of the DNS server that finds receivers. If it is empty,
-	// the system's resolver finds them.
+	// WebhookResolver is the host:port of the DNS server for the names of receivers. If it is
+	// empty, the service uses the system's resolver.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
-	// EgressProxy is the http:// address of a proxy (CONNECT) for webhooks. If it is empty,
-	// receivers are called directly.
+	// EgressProxy is the http:// address of a proxy (CONNECT) for webhooks. If it is empty, the
+	// service calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
-	// WebhookLanes is the number of ranges into which the index of due deliveries is split, up
-	// to 256; 0 means 32. Each range can take about 250 deliveries per second whose first attempt
-	// failed.
+	// WebhookLanes is the number of ranges of the index of due deliveries, up to 256; 0 means 32.
+	// Each range can take about 250 deliveries per second with a failed first attempt.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
-	// SweepEvery is how often the service looks for events and deliveries whose wake-up was lost.
+	// SweepEvery is the interval at which the service looks for events and deliveries with a lost
+	// wake-up.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
-	// OwnPorts are the ports of this machine that Linkreel itself listens on, if all of it
-	// runs as one process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps
-	// this service from calling the ports of other pods.
+	// OwnPorts are the ports on which Linkreel listens on this machine, if it runs as one process.
+	// Webhooks never reach them. In a cluster, the NetworkPolicy keeps this service from calling
+	// the ports of other pods.
 	OwnPorts []uint16 `env:"-"`
-	// Roots are the roots for receivers' certificates; nil means the system's roots.
+	// Roots are the root certificates for receivers. If it is nil, the service uses the system's.
 	Roots *x509.CertPool `env:"-"`
-	// CallTimeout replaces the limit of 15 seconds for a receiver's answer. Tests shorten it.
+	// CallTimeout replaces the limit of 15 seconds for a receiver's response. Tests use a shorter
+	// one.
 	CallTimeout time.Duration `env:"-"`
 }
 
-// sealPurpose separates the seals of webhooks' secrets from those of other services.
+// sealPurpose distinguishes the seals of webhooks' secrets from those of other services.
 const sealPurpose = "linkreel webhook secret 1"
 
-// KeyIDs returns the ids of the keys in a value of LINKREEL_WEBHOOK_SECRET_KEY. Backups name
-// keys by them.
+// KeyIDs returns the IDs of the keys in a value of LINKREEL_WEBHOOK_SECRET_KEY. Backups use them to
+// identify keys.
 func KeyIDs(webhookSecretKey string) ([]string, error) {
 	keys, err := seal.New(sealPurpose, webhookSecretKey)
 	if err != nil {
@@ -77,8 +77,7 @@ func KeyIDs(webhookSecretKey string) ([]string, error) {
 	return keys.IDs(), nil
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore, Redis
-// or auth is down.
+// New returns the service. It connects lazily, so it starts while Firestore, Redis or auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "events"}
 	defer svc.Abandon(ctx, &err)
@@ -133,20 +132,20 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	options := stores.API(cfg.Public, auth, cfg.InternalToken)
-	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
+	options.Timeout = 40 * time.Second // a reader may hold its request for 25 seconds
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy, Paused: func() bool {
 		r, _ := restore.Last()
 		return r.WebhooksPaused()
 	}})
-	// Each attempt reads the account's state together with the webhook. So once a new state is
-	// stored, no replica starts an attempt under the old one.
+	// Each attempt reads the account's state together with the webhook. After a new state is
+	// stored, no replica therefore starts an attempt under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
-				// The keeper's loop does this too, but only seconds later. It helps if this replica is
-				// killed before.
+				// The keeper's loop does the same seconds later, in case this replica is killed
+				// before.
 				_, err = engine.Resume(ctx, account)
 			}
 			return err

@@ -30,41 +30,41 @@ func TestTheFeed(t *testing.T) {
 	w.change("acc_a", libevents.LinkDeleted, "lnk_2", map[string]any{"id": "lnk_2"})
 	w.change("acc_b", libevents.VideoReady, "vid_1", map[string]any{"id": "vid_1"})
 
-	t.Run("is newest first and holds what was changed before", func(t *testing.T) {
+	t.Run("newest first, with all previous changes", func(t *testing.T) {
 		p := r.feed(key, "")
 		if got, want := p.objects(), "lnk_2 lnk_4 lnk_3 lnk_2 lnk_1 lnk_0"; got != want {
-			t.Errorf("feed %q, want %q", got, want)
+			t.Errorf("the feed is %q, want %q", got, want)
 		}
 		e := p.Data[0]
 		if e.Type != "link.deleted" || e.Actor.Type != "key" || e.Actor.ID != "key_1" || e.RequestID != "req-1" || !strings.HasPrefix(e.ID, "evt_") || time.Since(time.UnixMilli(e.CreatedAt)).Abs() > time.Minute {
-			t.Errorf("event %+v", e)
+			t.Errorf("the event is %+v, want the link.deleted event of key_1 and req-1", e)
 		}
 		if got := string(p.Data[1].Data); got != `{"id":"lnk_4","url":"https://e.example/?a=1&b=<2>"}` {
-			t.Errorf("data %s", got)
+			t.Errorf("the data is %s, want the link's fields unchanged", got)
 		}
 		if p.HasMore || p.NextCursor != nil {
-			t.Errorf("more %v, cursor %v", p.HasMore, p.NextCursor)
+			t.Errorf("hasMore is %v and nextCursor %v, want false and null", p.HasMore, p.NextCursor)
 		}
 	})
-	t.Run("pages back and filters", func(t *testing.T) {
+	t.Run("pages and filters", func(t *testing.T) {
 		p := r.feed(key, "limit=2")
 		q := r.feed(key, "limit=10&cursor="+*p.NextCursor)
 		if got := p.objects() + " | " + q.objects(); got != "lnk_2 lnk_4 | lnk_3 lnk_2 lnk_1 lnk_0" {
-			t.Errorf("pages %q", got)
+			t.Errorf("the pages are %q", got)
 		}
 		for query, want := range map[string]string{
 			"type=link.deleted": "lnk_2", "object=lnk_2": "lnk_2 lnk_2", "object=lnk_2&type=link.created": "lnk_2",
 			"type=link.deleted&type=link.created&limit=2": "lnk_2 lnk_4", "type=link.deleted&type=video.ready&object=lnk_2": "lnk_2", "object=nothing": "",
 		} {
 			if got := r.feed(key, query).objects(); got != want {
-				t.Errorf("%s: %q, want %q", query, got, want)
+				t.Errorf("with %s, the feed is %q, want %q", query, got, want)
 			}
 		}
 		if got := r.feed(other, "").objects(); got != "vid_1" {
-			t.Errorf("the other account reads %q", got)
+			t.Errorf("the other account reads %q, want vid_1", got)
 		}
 	})
-	t.Run("reads forwards without a gap", func(t *testing.T) {
+	t.Run("forwards without a gap", func(t *testing.T) {
 		var got []string
 		cursor := ""
 		for range 10 {
@@ -76,16 +76,16 @@ func TestTheFeed(t *testing.T) {
 			cursor = *p.NextCursor
 		}
 		if s := strings.Join(got, " "); s != "lnk_0 lnk_1 lnk_2 lnk_3 lnk_4 lnk_2" {
-			t.Errorf("walk %q", s)
+			t.Errorf("the walk returned %q", s)
 		}
 		if p := r.feed(key, "after="+r.feed(key, "").Data[2].ID); p.objects() != "lnk_4 lnk_2" {
-			t.Errorf("after an event's id: %q", p.objects())
+			t.Errorf("after an event's ID, the feed is %q, want lnk_4 lnk_2", p.objects())
 		}
 		if p := r.feed(key, "limit=1&after="+cursor); len(p.Data) != 0 || p.NextCursor == nil || *p.NextCursor != cursor || p.HasMore {
-			t.Errorf("at the end %+v", p)
+			t.Errorf("at the end, the page is %+v, want no event and the same cursor", p)
 		}
 	})
-	t.Run("refuses what makes no sense", func(t *testing.T) {
+	t.Run("invalid parameters", func(t *testing.T) {
 		foreign := r.feed(other, "after=").NextCursor
 		for query, want := range map[string]string{
 			"type=link.clicked": "VALIDATION_ERROR", "limit=0": "VALIDATION_ERROR", "wait=26": "VALIDATION_ERROR", "wait=x": "VALIDATION_ERROR", "wait=-1": "VALIDATION_ERROR",
@@ -93,7 +93,7 @@ func TestTheFeed(t *testing.T) {
 			"after=&cursor=x": "VALIDATION_ERROR",
 		} {
 			if a := r.want(400, key, "GET", "/api/v1/events?"+query, nil); a.code() != want {
-				t.Errorf("%s: %s, want %s", query, a.code(), want)
+				t.Errorf("%s returned %s, want %s", query, a.code(), want)
 			}
 		}
 		narrow := w.key("acc_a", identity.Enterprise, identity.LinksRead)
@@ -101,14 +101,14 @@ func TestTheFeed(t *testing.T) {
 			t.Error(a.code())
 		}
 	})
-	t.Run("forgets after thirty days", func(t *testing.T) {
+	t.Run("after thirty days", func(t *testing.T) {
 		w.forward(31 * 24 * time.Hour)
 		defer w.forward(-31 * 24 * time.Hour)
 		if p := r.feed(key, ""); len(p.Data) != 0 {
-			t.Errorf("still %q", p.objects())
+			t.Errorf("after thirty days, the feed is %q, want no events", p.objects())
 		}
 	})
-	t.Run("and reads on behind what the database has not deleted yet", func(t *testing.T) {
+	t.Run("after expired pages that the database has not deleted", func(t *testing.T) {
 		doc := w.db.Collection("feeds").Doc("acc_a")
 		snap, err := doc.Get(t.Context())
 		if err != nil {
@@ -122,19 +122,19 @@ func TestTheFeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := r.feed(key, "after=&limit=2"); p.objects() != "lnk_2" || p.HasMore {
-			t.Errorf("from the beginning: %q, more %v", p.objects(), p.HasMore)
+			t.Errorf("from the beginning, the feed is %q with hasMore %v, want lnk_2 and false", p.objects(), p.HasMore)
 		}
 		if p := r.feed(key, "limit=2"); p.objects() != "lnk_2" || p.HasMore {
-			t.Errorf("from the end: %q, more %v", p.objects(), p.HasMore)
+			t.Errorf("from the end, the feed is %q with hasMore %v, want lnk_2 and false", p.objects(), p.HasMore)
 		}
 		if p := r.feed(key, "after=&limit=2&type=video.ready"); len(p.Data) != 0 || p.HasMore {
-			t.Errorf("of a type that is not there: %q, more %v", p.objects(), p.HasMore)
+			t.Errorf("with a type without events, the feed is %q with hasMore %v, want no events and false", p.objects(), p.HasMore)
 		}
 	})
 }
 
-// An event moves into its account's document, and later into a page with many others.
-// Readers of the feed do not notice.
+// An event is first in its account's document, and later in a page with many others. Readers of the
+// feed must not notice the difference.
 func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -170,15 +170,15 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	}
 	forwards, ids := walk("after=&", "after=")
 	if !slices.Equal(forwards, all) {
-		t.Errorf("forwards %v", forwards)
+		t.Errorf("the events read forwards are %v, want all", forwards)
 	}
 	backwards, _ := walk("", "cursor=")
 	if slices.Reverse(backwards); !slices.Equal(backwards, all) {
-		t.Errorf("backwards %v", backwards)
+		t.Errorf("the events read backwards are %v, want all", backwards)
 	}
 	for _, n := range []int{0, 51, 200, changes - 2} {
 		if p := r.feed(key, "limit=1&after="+ids[n]); p.Data[0].ID != ids[n+1] {
-			t.Errorf("after event %d: %v", n, p.objects())
+			t.Errorf("after event %d, the feed is %v, want the next event", n, p.objects())
 		}
 	}
 	for query, want := range map[string][]string{
@@ -188,22 +188,22 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 		"object=lnk_7&type=video.ready": nil, "type=video.ready": nil,
 	} {
 		if got, _ := walk("after=&"+query, "after="); !slices.Equal(got, want) {
-			t.Errorf("%s forwards: %v, want %v", query, got, want)
+			t.Errorf("%s forwards returned %v, want %v", query, got, want)
 		}
 		got, _ := walk(query, "cursor=")
 		if slices.Reverse(got); !slices.Equal(got, want) {
-			t.Errorf("%s backwards: %v, want %v", query, got, want)
+			t.Errorf("%s backwards returned %v, want %v", query, got, want)
 		}
 	}
 	if waiting, err := w.db.Collection(outbox.Collection).Documents(t.Context()).GetAll(); err != nil || len(waiting) != 0 {
-		t.Errorf("%d events still wait, %v", len(waiting), err)
+		t.Errorf("%d events are still in the outbox, want 0; the error is %v", len(waiting), err)
 	}
 	pages, err := w.db.Collection("feedPages").Documents(t.Context()).GetAll()
 	if err != nil || len(pages) < 2 || len(pages) > 7 {
-		t.Errorf("%d pages, %v", len(pages), err)
+		t.Errorf("the feed has %d pages, want 2 to 7; the error is %v", len(pages), err)
 	}
 
-	t.Run("also behind pages that have expired", func(t *testing.T) {
+	t.Run("after expired pages", func(t *testing.T) {
 		for _, p := range pages[:len(pages)-1] {
 			list := p.Data()["events"].([]any)
 			old := time.Now().Add(-libevents.Kept - time.Hour)
@@ -216,20 +216,20 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 		}
 		left := int(pages[len(pages)-1].Data()["first"].(int64)) - 1
 		if got, _ := walk("after=&", "after="); !slices.Equal(got, all[left:]) {
-			t.Errorf("forwards %v", got)
+			t.Errorf("the events read forwards are %v, want those that have not expired", got)
 		}
 		if got, _ := walk("", "cursor="); len(got) != changes-left {
-			t.Errorf("backwards %v", got)
+			t.Errorf("the events read backwards are %v, want those that have not expired", got)
 		}
 	})
 }
 
-// Giving places costs one write for many events, and two reads besides the events
-// themselves. Another test counts the writes of the outbox.
+// Giving places needs one write for many events, and two reads besides those of the events. Another
+// test counts the writes of the outbox.
 func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// No replica is woken, so events get their places when the feed is read.
+	// No replica is notified, so events get their places when the feed is read.
 	r := w.start(func(c *events.Config) { c.Redis.URL, c.SweepEvery = "127.0.0.1:1", time.Hour })
 	key := w.key("acc_a", identity.Free)
 	for _, step := range []struct {
@@ -243,12 +243,12 @@ func TestWhatPlacesCost(t *testing.T) {
 		}
 		w.Firestore.ResetStats()
 		if p := r.feed(key, "limit=1"); len(p.Data) != 1 {
-			t.Fatalf("%d changes: %+v", step.changes, p)
+			t.Fatalf("after %d changes, the page is %+v, want one event", step.changes, p)
 		}
 		got := w.Firestore.Stats()
-		got.Writes -= int64(step.changes)                         // each leaves the outbox
-		if got.Writes > step.writes || got.Reads > step.reads+4 { // the answer also reads the newest page, or a few
-			t.Errorf("%d changes: %d writes and %d reads, want %d and %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
+		got.Writes -= int64(step.changes)                         // each event leaves the outbox
+		if got.Writes > step.writes || got.Reads > step.reads+4 { // the response also reads the newest page or a few
+			t.Errorf("%d changes needed %d writes and %d reads, want at most %d and about %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func every(lines []string, words ...string) (out []string) {
 func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// Of two replicas, one notices the change and the other holds the request.
+	// One replica detects the change, and the other holds the request.
 	r, second := w.start(), w.start()
 	key := w.key("acc_a", identity.Free)
 	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{})
@@ -275,24 +275,24 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 		at := time.Now()
 		answered := make(chan feedPage, 1)
 		go func() { answered <- replica.feed(key, "wait=20&after="+last) }()
-		time.Sleep(100 * time.Millisecond) // the request may come before or after; both are right
+		time.Sleep(100 * time.Millisecond) // the request may arrive before or after the change
 		w.change("acc_a", libevents.LinkUpdated, "lnk_"+name[:3], map[string]any{})
 		p := <-answered
 		if p.objects() != "lnk_"+name[:3] {
-			t.Errorf("%s: held until %q", name, p.objects())
+			t.Errorf("%s: the held request returned %q, want the new event", name, p.objects())
 		}
 		if took := time.Since(at); took > 10*time.Second {
-			t.Errorf("%s: held for %v", name, took)
+			t.Errorf("%s: the request was held for %v, want at most 10 s", name, took)
 		}
 	}
-	t.Run("and from now on without a place", func(t *testing.T) {
+	t.Run("a wait without a cursor", func(t *testing.T) {
 		answered := make(chan feedPage, 1)
 		go func() { answered <- r.feed(key, "wait=20") }()
 		for {
 			select {
 			case p := <-answered:
 				if len(p.Data) == 0 || p.Data[0].Type != "video.ready" {
-					t.Errorf("held until %+v", p)
+					t.Errorf("the held request returned %+v, want the video.ready event", p)
 				}
 				return
 			case <-time.After(200 * time.Millisecond):
@@ -300,23 +300,23 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 			}
 		}
 	})
-	t.Run("or when the time is over", func(t *testing.T) {
+	t.Run("the end of the wait", func(t *testing.T) {
 		p := r.feed(key, "wait=1")
 		if len(p.Data) != 0 || p.NextCursor == nil {
-			t.Errorf("answer %+v", p)
+			t.Errorf("the response is %+v, want no event and a cursor", p)
 		}
 	})
-	t.Run("or when the service stops", func(t *testing.T) {
+	t.Run("a stop of the service", func(t *testing.T) {
 		answered := make(chan feedPage, 1)
 		go func() { answered <- second.feed(key, "wait=25") }()
 		time.Sleep(200 * time.Millisecond)
 		at := time.Now()
 		second.stop()
 		if p := <-answered; len(p.Data) != 0 || time.Since(at) > 10*time.Second {
-			t.Errorf("answer %+v after %v", p, time.Since(at))
+			t.Errorf("the response is %+v after %v, want no event within 10 s", p, time.Since(at))
 		}
 	})
-	t.Run("but only so many of one account", func(t *testing.T) {
+	t.Run("the limit of one account", func(t *testing.T) {
 		var wg sync.WaitGroup
 		refused := make(chan answer, 30)
 		for range 25 {
@@ -331,11 +331,11 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 		n := 0
 		for a := range refused {
 			if n++; a.status != 429 || a.header.Get("Retry-After") == "" {
-				t.Errorf("refused with %d %s", a.status, a.body)
+				t.Errorf("a request above the limit returned %d, want 429 with Retry-After: %s", a.status, a.body)
 			}
 		}
 		if n != 5 {
-			t.Errorf("%d of 25 refused, want 5", n)
+			t.Errorf("%d of 25 requests returned 429, want 5", n)
 		}
 	})
 }
@@ -371,11 +371,11 @@ func TestFeedSkipsNothingWhileManyWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if seen[e.ID] {
-				t.Errorf("%s came twice", e.ID)
+				t.Errorf("the feed returned %s twice", e.ID)
 			}
 			seen[e.ID] = true
 			if d.N != last[e.Object] {
-				t.Fatalf("%s: change %d where %d was next", e.Object, d.N, last[e.Object])
+				t.Fatalf("%s: the feed returned the change %d, want %d", e.Object, d.N, last[e.Object])
 			}
 			last[e.Object]++
 			total++
@@ -383,7 +383,7 @@ func TestFeedSkipsNothingWhileManyWrite(t *testing.T) {
 	}
 	wg.Wait()
 	if total != writers*each {
-		t.Errorf("%d events, want %d", total, writers*each)
+		t.Errorf("the feed has %d events, want %d", total, writers*each)
 	}
 }
 
@@ -394,23 +394,23 @@ func TestWebhooks(t *testing.T) {
 	key, other := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
 	rec := newReceiver(t, nil)
 
-	t.Run("are made, shown, changed and deleted, each with its event", func(t *testing.T) {
+	t.Run("create, read, change and delete, each with its event", func(t *testing.T) {
 		a := r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL + "/x", "events": []string{"link.created", "link.created"}, "description": "One"})
 		var h hook
 		a.into(t, &h)
 		if !strings.HasPrefix(h.ID, "whk_") || !strings.HasPrefix(h.Secret, "whsec_") || !h.Enabled || h.Description != "One" || len(h.Events) != 1 || a.header.Get("Location") != "/api/v1/webhooks/"+h.ID {
-			t.Errorf("created %+v %v", h, a.header)
+			t.Errorf("the created webhook is %+v with the headers %v", h, a.header)
 		}
 		for _, path := range []string{"/api/v1/webhooks", "/api/v1/webhooks/" + h.ID} {
 			if b := r.want(200, key, "GET", path, nil); strings.Contains(string(b.body), "whsec_") || !strings.Contains(string(b.body), h.ID) {
-				t.Errorf("%s: %s", path, b.body)
+				t.Errorf("%s returned %s, want the webhook without its secret", path, b.body)
 			}
 		}
 		if b := r.want(400, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "event": []string{"*"}}); !strings.Contains(string(b.body), "Did you mean events?") {
-			t.Errorf("a misspelt field: %s", b.body)
+			t.Errorf("a misspelt field returned %s, want a suggestion", b.body)
 		}
 		if b := r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "events": []string{"*"}, "id": h.ID}); !strings.Contains(string(b.body), `"ignoredFields":["id"]`) {
-			t.Errorf("no ignored fields in %s", b.body)
+			t.Errorf("the response is %s, want ignoredFields with id", b.body)
 		}
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"events": []string{"*"}}) // changes nothing
 		r.want(204, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil)
@@ -420,17 +420,17 @@ func TestWebhooks(t *testing.T) {
 		for _, e := range p.Data {
 			types = append(types, e.Type)
 			if strings.Contains(string(e.Data), "whsec") || strings.Contains(string(e.Data), "sealed") {
-				t.Errorf("a secret in %s", e.Data)
+				t.Errorf("the event contains a secret: %s", e.Data)
 			}
 			if e.Actor.ID != "key_acc_a" {
-				t.Errorf("actor %+v", e.Actor)
+				t.Errorf("the event's actor is %+v, want key_acc_a", e.Actor)
 			}
 		}
 		if got := strings.Join(types, " "); got != "webhook.deleted webhook.updated webhook.created" {
-			t.Errorf("events %q", got)
+			t.Errorf("the events are %q", got)
 		}
 	})
-	t.Run("are refused where they are wrong", func(t *testing.T) {
+	t.Run("invalid webhooks", func(t *testing.T) {
 		h := r.hook(key, rec.URL)
 		defer r.want(204, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil)
 		for name, body := range map[string]map[string]any{
@@ -441,7 +441,7 @@ func TestWebhooks(t *testing.T) {
 			"long description": {"url": rec.URL, "events": []string{"*"}, "description": strings.Repeat("x", 501)},
 		} {
 			if a := r.want(400, key, "POST", "/api/v1/webhooks", body); a.code() != "VALIDATION_ERROR" {
-				t.Errorf("%s: %s", name, a.body)
+				t.Errorf("%s returned %s, want VALIDATION_ERROR", name, a.body)
 			}
 		}
 		for _, path := range []string{"", "/deliveries", "/test", "/replay", "/roll-secret", "/deliveries/whd_x/retry"} {
@@ -452,7 +452,7 @@ func TestWebhooks(t *testing.T) {
 			mine := r.call(other, method, "/api/v1/webhooks/"+h.ID+path, nil)
 			none := r.call(other, method, "/api/v1/webhooks/whk_none"+path, nil)
 			if mine.status != 404 || none.status != 404 || mine.code() != none.code() {
-				t.Errorf("%s: another's %d %s, missing %d %s", path, mine.status, mine.code(), none.status, none.code())
+				t.Errorf("%s: another account's webhook returned %d %s and a missing one %d %s, want 404 with the same code", path, mine.status, mine.code(), none.status, none.code())
 			}
 		}
 		if a := r.want(404, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/whd_none/retry", nil); a.code() != "DELIVERY_NOT_FOUND" {
@@ -467,7 +467,7 @@ func TestWebhooks(t *testing.T) {
 			t.Error(a.code())
 		}
 	})
-	t.Run("are twenty at most, also at once", func(t *testing.T) {
+	t.Run("at most twenty, even with concurrent creates", func(t *testing.T) {
 		busy := w.key("acc_busy", identity.Creator)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -484,7 +484,7 @@ func TestWebhooks(t *testing.T) {
 		var list struct{ Data []hook }
 		r.want(200, busy, "GET", "/api/v1/webhooks", nil).into(t, &list)
 		if count[201] != len(list.Data) || len(list.Data) > 20 || count[201]+count[403]+count[503] != 30 {
-			t.Errorf("answers %v, %d webhooks", count, len(list.Data))
+			t.Errorf("the statuses are %v with %d webhooks, want at most 20 successes", count, len(list.Data))
 		}
 		for len(list.Data) < 20 {
 			list.Data = append(list.Data, r.hook(busy, rec.URL, "key.rolled"))
@@ -493,7 +493,7 @@ func TestWebhooks(t *testing.T) {
 			t.Error(a.code())
 		}
 	})
-	t.Run("are made once under one Idempotency-Key, with the same secret", func(t *testing.T) {
+	t.Run("a replay with an Idempotency-Key", func(t *testing.T) {
 		k := w.key("acc_i", identity.Creator)
 		body := map[string]any{"url": rec.URL, "events": []string{"*"}}
 		var first, again hook
@@ -501,7 +501,7 @@ func TestWebhooks(t *testing.T) {
 		a := r.want(201, k, "POST", "/api/v1/webhooks", body, "Idempotency-Key", "one")
 		a.into(t, &again)
 		if first.ID != again.ID || first.Secret != again.Secret || a.header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("first %+v, again %+v", first, again)
+			t.Errorf("the first response is %+v and the replay %+v, want the same ID and secret", first, again)
 		}
 	})
 }
@@ -515,12 +515,12 @@ func TestSecretsAreSealed(t *testing.T) {
 	h := r.hook(key, rec.URL)
 	snaps, err := w.db.Collection("webhooks").Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 1 {
-		t.Fatalf("%d documents: %v", len(snaps), err)
+		t.Fatalf("the database has %d webhooks, want 1; the error is %v", len(snaps), err)
 	}
 	if text := fmt.Sprint(snaps[0].Data()); strings.Contains(text, h.Secret) || strings.Contains(text, "whsec_") {
-		t.Errorf("the document shows the secret: %s", text)
+		t.Errorf("the document contains the secret: %s", text)
 	}
-	t.Run("and open with an old key while the new one seals", func(t *testing.T) {
+	t.Run("an old key that only decrypts", func(t *testing.T) {
 		rotated := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) + ", " + c.WebhookSecretKey })
 		rotated.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil)
 		var rolled hook
@@ -528,17 +528,16 @@ func TestSecretsAreSealed(t *testing.T) {
 		only := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) })
 		only.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil)
 	})
-	t.Run("and a short key is refused at the start", func(t *testing.T) {
+	t.Run("a short key", func(t *testing.T) {
 		cfg := w.cfg
 		cfg.WebhookSecretKey = "short"
 		if _, err := events.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_WEBHOOK_SECRET_KEY") {
-			t.Errorf("error %v", err)
+			t.Errorf("New returned %v, want an error about LINKREEL_WEBHOOK_SECRET_KEY", err)
 		}
 	})
 }
 
-// TestAWebhookWhoseSecretDoesNotOpen checks what happens if an operator removes a key too
-// early.
+// TestAWebhookWhoseSecretDoesNotOpen tests the case that an operator removes a key too early.
 func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -550,20 +549,20 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	r := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) })
 	path := "/api/v1/webhooks/" + h.ID
 
-	t.Run("is shown, changed and exported", func(t *testing.T) {
+	t.Run("read, change and export", func(t *testing.T) {
 		var list struct{ Data []hook }
 		r.want(200, key, "GET", "/api/v1/webhooks", nil).into(t, &list)
 		if len(list.Data) != 2 {
-			t.Errorf("%d webhooks", len(list.Data))
+			t.Errorf("the list has %d webhooks, want 2", len(list.Data))
 		}
 		r.want(200, key, "GET", path, nil)
 		r.want(200, key, "PATCH", path, map[string]any{"description": "mine"})
 		var text strings.Builder
 		if err := r.holder.Export(t.Context(), "acc_a", &text); err != nil || !strings.Contains(text.String(), h.ID) {
-			t.Errorf("export %q, %v", text.String(), err)
+			t.Errorf("the export is %q, %v; want the webhook", text.String(), err)
 		}
 	})
-	t.Run("fails with a reason, by the schedule, to its end", func(t *testing.T) {
+	t.Run("ten failed attempts with a reason", func(t *testing.T) {
 		r.want(202, key, "POST", path+"/test", nil)
 		for n := range 10 {
 			var d deliveryPage
@@ -572,50 +571,50 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 				return len(d.Data) == 1 && len(d.Data[0].Attempts) == n+1
 			})
 			if a := d.Data[0].Attempts[n]; a.Status != nil || !strings.Contains(deref(a.Error), "Roll the secret") {
-				t.Errorf("attempt %+v, error %q", a, deref(a.Error))
+				t.Errorf("the attempt is %+v with the error %q, want no status and advice to roll the secret", a, deref(a.Error))
 			}
 			if n == 9 {
 				if d.Data[0].Status != "failed" || d.Data[0].NextTryAt != nil {
-					t.Errorf("after ten attempts %+v", d.Data[0])
+					t.Errorf("after ten attempts, the delivery is %+v, want it failed", d.Data[0])
 				}
 				break
 			}
 			w.forward(time.UnixMilli(*d.Data[0].NextTryAt).Sub(w.now()))
 		}
-		// The receiver was not at fault, so the webhook stays enabled.
+		// The receiver was not at fault, so the webhook must remain enabled.
 		var now hook
 		if r.want(200, key, "GET", path, nil).into(t, &now); !now.Enabled || len(rec.messages()) != 0 {
-			t.Errorf("%+v, %d messages", now, len(rec.messages()))
+			t.Errorf("the webhook is %+v and got %d messages, want it enabled with 0", now, len(rec.messages()))
 		}
 	})
-	t.Run("is mended by a roll, also with an overlap", func(t *testing.T) {
+	t.Run("a roll with an overlap", func(t *testing.T) {
 		var rolled hook
 		r.want(200, key, "POST", path+"/roll-secret", map[string]any{"overlapSeconds": 3600}).into(t, &rolled)
 		r.want(202, key, "POST", path+"/test", nil)
-		eventually(t, "it is delivered", func() bool { return len(rec.messages()) == 1 })
+		eventually(t, "the event is delivered", func() bool { return len(rec.messages()) == 1 })
 		if err := verifiedLater(t, rolled.Secret, rec.messages()[0]); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("is not replaced by an empty one that anybody could sign with", func(t *testing.T) {
+	t.Run("no fallback to an empty secret", func(t *testing.T) {
 		doc := w.db.Collection("webhooks").Doc(other.ID)
 		if _, err := doc.Update(t.Context(), []gcp.Update{{Path: "secrets", Value: []any{map[string]any{"until": nil}}}}); err != nil {
 			t.Fatal(err)
 		}
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+other.ID, map[string]any{"description": "empty"})
 		r.want(202, key, "POST", "/api/v1/webhooks/"+other.ID+"/test", nil)
-		eventually(t, "an attempt is on record", func() bool {
+		eventually(t, "an attempt is recorded", func() bool {
 			d := r.deliveries(key, other.ID, "")
 			return len(d.Data) == 1 && len(d.Data[0].Attempts) == 1 && strings.Contains(deref(d.Data[0].Attempts[0].Error), "Roll the secret")
 		})
 	})
-	t.Run("is deleted", func(t *testing.T) {
+	t.Run("delete", func(t *testing.T) {
 		r.want(204, key, "DELETE", "/api/v1/webhooks/"+other.ID, nil)
 	})
 }
 
-// The rotation of the key as operations.md describes it: the sweep reseals what the old
-// key seals. Afterwards the old key is not needed any more.
+// The test rotates the key as operations.md describes it. The sweep seals again what the old key
+// has sealed. Afterwards the old key is no longer needed.
 func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -658,24 +657,24 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 		return true
 	}
 	both := w.start(keys(next + "," + w.cfg.WebhookSecretKey))
-	eventually(t, "the new key seals all", func() bool { return sealedBy(id(next)) })
+	eventually(t, "the new key seals all secrets", func() bool { return sealedBy(id(next)) })
 	if p := both.feed(key, "type=webhook.updated"); len(p.Data) != 1 {
-		t.Errorf("%d events of updates, want the roll's", len(p.Data))
+		t.Errorf("the feed has %d webhook.updated events, want only the one of the roll", len(p.Data))
 	}
-	// A replica still seals with the old key. Later rounds find that secret too.
+	// A replica still seals with the old key. Later rounds must also find that secret.
 	former := w.start(keys(w.cfg.WebhookSecretKey))
 	late := former.hook(key, rec.URL, "link.created")
-	eventually(t, "the new key seals the latest too", func() bool { return sealedBy(id(next)) })
+	eventually(t, "the new key also seals the latest secret", func() bool { return sealedBy(id(next)) })
 	both.stop()
-	former.stop() // it cannot sign any more, and must not claim the deliveries
+	former.stop() // it can no longer sign and must not claim the deliveries
 
 	alone := w.start(keys(next))
 	for _, h := range append(hooks, late) {
 		n := len(rec.messages())
 		alone.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-		eventually(t, "it is delivered", func() bool { return len(rec.messages()) > n })
+		eventually(t, "the event is delivered", func() bool { return len(rec.messages()) > n })
 		if err := verified(t, h.Secret, rec.messages()[n]); err != nil {
-			t.Errorf("webhook %s: %v", h.ID, err)
+			t.Errorf("the message of the webhook %s is not verified: %v", h.ID, err)
 		}
 	}
 }

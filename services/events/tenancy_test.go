@@ -16,11 +16,11 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 )
 
-// state tells the replica what auth has decided.
+// state informs the replica of a decision by auth.
 func (r *replica) state(account string, s tenant.State, version int64) {
 	r.t.Helper()
 	if err := r.holder.SetState(r.t.Context(), account, tenant.Standing{State: s, Version: version}); err != nil {
-		r.t.Fatalf("%s is %s: %v", account, s, err)
+		r.t.Fatalf("setting the state of %s to %s failed: %v", account, s, err)
 	}
 }
 
@@ -41,29 +41,29 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
 	eventually(t, "the other account's event arrives", func() bool { return len(others.messages()) == 1 })
-	eventually(t, "all are put off", func() bool {
+	eventually(t, "all deliveries are deferred", func() bool {
 		p := r.deliveries(key, h.ID, "limit=100")
 		return len(p.Data) == 51 && len(w.due(t)) == 0
 	})
 	r.state("acc_a", tenant.Active, 1) // an older decision that arrives late
 	// The deliveries are due again, but the account is still suspended.
 	w.forward(7 * time.Hour)
-	eventually(t, "all are put off again", func() bool { return len(w.due(t)) == 0 })
+	eventually(t, "all deliveries are deferred again", func() bool { return len(w.due(t)) == 0 })
 	if n := len(mine.messages()); n != 1 {
-		t.Fatalf("%d messages while suspended", n-1)
+		t.Fatalf("the suspended account got %d messages, want 0", n-1)
 	}
 	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
 		if len(d.Attempts) > 0 && d.Status == "pending" {
-			t.Errorf("delivery %s has attempts %v", d.ID, d.Attempts)
+			t.Errorf("the pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
 		}
 	}
 
 	r.state("acc_a", tenant.Active, 3)
-	eventually(t, "what waited arrives", func() bool { return len(ids(mine.messages())) == 51 })
+	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == 51 })
 }
 
-// The replica that has stored the end of a suspension is killed before it sends anything.
-// The waiting deliveries are still sent, long before they are due by themselves.
+// The test kills the replica that has stored the end of a suspension before it sends anything. The
+// waiting deliveries must still be sent, long before they become due without their lane.
 func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -75,7 +75,7 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	for i := range changes {
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
-	eventually(t, "all are put off", func() bool {
+	eventually(t, "all deliveries are deferred", func() bool {
 		return len(r.deliveries(w.key("acc_a", identity.Creator), h.ID, "limit=100").Data) == changes && len(w.due(t)) == 0
 	})
 	r.stop()
@@ -84,15 +84,15 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	eventually(t, "what waited arrives", func() bool { return len(ids(mine.messages())) == changes })
-	eventually(t, "the account is left alone once nothing waits", func() bool {
+	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == changes })
+	eventually(t, "the replica stops looking at the account when no delivery is waiting", func() bool {
 		w.forward(time.Minute)
 		snap, err := w.db.Collection("eventAccounts").Doc("acc_a").Get(t.Context())
 		return err == nil && snap.Data()["lookAt"] == nil
 	})
 }
 
-// The lift of a suspension may arrive before the suspension itself.
+// The end of a suspension may arrive before the suspension.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -105,7 +105,7 @@ func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	eventually(t, "the event arrives", func() bool { return len(mine.messages()) == 1 })
 }
 
-// due are the deliveries that are due now.
+// due returns the deliveries that are due now.
 func (w *world) due(t *testing.T) []string {
 	t.Helper()
 	snaps, err := w.db.Collection("webhookDeliveries").Documents(t.Context()).GetAll()
@@ -144,14 +144,14 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
 	r.feed(otherKey, "")
 	var before []string
-	eventually(t, "the other account's first attempts are on record", func() bool {
+	eventually(t, "the other account's first attempts are recorded", func() bool {
 		before = w.documents(t, "acc_b")
 		return !slices.ContainsFunc(before, func(d string) bool { return strings.HasPrefix(d, "events/") })
 	})
 
 	r.state("acc_a", tenant.Suspended, 2)
 	if erased, err := r.holder.Erased(t.Context(), "acc_a"); err != nil || erased {
-		t.Errorf("a suspended account is erased: %v %v", erased, err)
+		t.Errorf("Erased of a suspended account returned %v, %v; want false", erased, err)
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	w.forward(time.Minute)
@@ -163,27 +163,27 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		}
 		return done
 	}
-	eventually(t, "nothing is left", erased)
-	// links erases its records meanwhile, and an in-flight request commits.
+	eventually(t, "no data of the account remains", erased)
+	// The links service erases its records in the meantime, and an in-flight request commits.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
 	if erased() {
-		t.Error("a late event is not noticed")
+		t.Error("Erased returned true although a late event exists")
 	}
-	r.state("acc_a", tenant.Deleting, 3) // auth repeats it
-	eventually(t, "nothing is left again", erased)
+	r.state("acc_a", tenant.Deleting, 3) // auth repeats the call
+	eventually(t, "no data of the account remains after the late event", erased)
 	if got := w.documents(t, "acc_a"); len(got) != 1 || !strings.HasPrefix(got[0], "eventAccounts/acc_a ") {
-		t.Errorf("left: %q", got)
+		t.Errorf("the remaining documents are %q, want only the tombstone", got)
 	}
 	if got := w.documents(t, "acc_b"); len(got) != len(before) {
-		t.Errorf("the other account had %d documents and has %d", len(before), len(got))
+		t.Errorf("the other account has %d documents after the erasure, want %d", len(got), len(before))
 	}
-	if n := len(hangs.messages()); n > called+1+8 { // that of acc_b, and those that were running
-		t.Errorf("%d calls after the erasure began", n-called)
+	if n := len(hangs.messages()); n > called+1+8 { // the call of acc_b, and the calls that were running
+		t.Errorf("%d calls were made after the start of the erasure, want at most 9", n-called)
 	}
 }
 
-// A link with long texts has events of 30 kB, and deleted data counts toward a commit's
-// limit of 10 MiB.
+// A link with long texts has events of 30 kB, and deleted data counts toward a commit's limit of 10
+// MiB.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -194,13 +194,13 @@ func TestErasureOfLongEvents(t *testing.T) {
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	w.forward(time.Minute)
-	eventually(t, "nothing is left", func() bool {
+	eventually(t, "no data of the account remains", func() bool {
 		done, err := r.holder.Erased(t.Context(), "acc_a")
 		return err == nil && done
 	})
 }
 
-// documents are those that name an account.
+// documents returns the documents that contain an account's ID.
 func (w *world) documents(t *testing.T, account string) (out []string) {
 	t.Helper()
 	for _, name := range []string{"events", "feeds", "feedPages", "webhooks", "webhookDeliveries", "webhookReplays", "eventAccounts"} {
@@ -233,7 +233,7 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(text.String(), h.Secret) || strings.Contains(text.String(), "lnk_b") {
-		t.Error("a secret, or another account's event")
+		t.Error("the export contains a secret or another account's event")
 	}
 	var webhooks int
 	var objects []string
@@ -243,7 +243,7 @@ func TestExport(t *testing.T) {
 			Data struct{ ID, Object, URL string }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			t.Fatalf("%s: %v", lines.Text(), err)
+			t.Fatalf("cannot parse the line %s: %v", lines.Text(), err)
 		}
 		switch {
 		case l.Type == "webhook" && l.Data.ID == h.ID:
@@ -253,7 +253,7 @@ func TestExport(t *testing.T) {
 		}
 	}
 	if webhooks != 1 || len(objects) != 251 || objects[0] != h.ID || objects[250] != "lnk_249" {
-		t.Errorf("%d webhooks, %d events, from %v to %v", webhooks, len(objects), objects[0], objects[len(objects)-1])
+		t.Errorf("the export has %d webhooks and %d events, from %v to %v", webhooks, len(objects), objects[0], objects[len(objects)-1])
 	}
 }
 

@@ -36,8 +36,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// world is what the service's replicas share: a database, a Redis, an auth, and a clock
-// that tests can move.
+// world contains what the service's replicas share: a database, a Redis, an auth, and a clock that
+// tests can move.
 type world struct {
 	t testing.TB
 	*cloudtest.Cloud
@@ -52,8 +52,8 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
-			// Only operators and restores change the former, and every replica does replays one after
-			// another.
+			// Only operators and restores change the first ones, and every replica executes replays
+			// one after another.
 			Rare: []string{"eventAccounts.lookAt", "installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
@@ -67,7 +67,7 @@ func newWorld(t testing.TB) *world {
 		SweepEvery: 200 * time.Millisecond, CallTimeout: 2 * time.Second,
 	}
 	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
-	if _, err := w.db.Identity(t.Context()); err != nil { // as the first service does
+	if _, err := w.db.Identity(t.Context()); err != nil { // the first service does the same
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.Redis.URL})
@@ -82,7 +82,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) now() time.Time          { return time.Now().Add(time.Duration(w.offset.Load())) }
 func (w *world) forward(d time.Duration) { w.offset.Add(int64(d)) }
 
-// change commits a change of an account's record, as some other service would.
+// change commits a change of an account's record, as another service would.
 func (w *world) change(account string, t libevents.Type, object string, data any) {
 	w.t.Helper()
 	if err := w.try(account, t, object, data); err != nil {
@@ -101,7 +101,7 @@ func (w *world) try(account string, t libevents.Type, object string, data any) e
 	return err
 }
 
-// key makes a key of an account.
+// key creates a key for an account.
 func (w *world) key(account string, plan identity.Plan, scopes ...identity.ScopeSet) string {
 	w.t.Helper()
 	return w.keys.Key(w.t, account, plan, func(r *apikey.Record) {
@@ -118,12 +118,12 @@ func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope
 type replica struct {
 	t      testing.TB
 	client *http.Client
-	holder *wire.Client // as auth calls it
+	holder *wire.Client // the client that auth uses
 	stop   func()
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so that no
-// test counts them. If the database is down, the service makes them later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so no test counts
+// them. If the database is down, the service makes them later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -173,7 +173,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 			_ = l.Close()
 			holder.Close()
 			_ = inside.Shutdown()
-			_ = internal.Close() // it may not serve yet
+			_ = internal.Close() // it may not be serving yet
 			cancel()
 			running.Wait()
 			_ = boot.CloseAll(context.Background(), svc)
@@ -192,7 +192,7 @@ type answer struct {
 func (a answer) into(t testing.TB, v any) {
 	t.Helper()
 	if err := json.Unmarshal(a.body, v); err != nil {
-		t.Fatalf("body %s: %v", a.body, err)
+		t.Fatalf("cannot parse the body %s: %v", a.body, err)
 	}
 }
 
@@ -204,7 +204,7 @@ func (a answer) code() string {
 	return e.Error.Code
 }
 
-// call makes a request and checks the exchange against the API document.
+// call sends a request and checks the exchange against the API document.
 func (r *replica) call(key, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var reader io.Reader
@@ -240,7 +240,7 @@ func (r *replica) call(key, method, path string, body any, header ...string) ans
 		r.t.Fatal(err)
 	}
 	if err := checkExchange(method, req.URL.Path, res, text); err != nil {
-		r.t.Errorf("%s %s: %v: %s", method, path, err, text)
+		r.t.Errorf("%s %s breaks the contract: %v: %s", method, path, err, text)
 	}
 	return answer{res.StatusCode, res.Header, text}
 }
@@ -249,12 +249,12 @@ func (r *replica) want(status int, key, method, path string, body any, header ..
 	r.t.Helper()
 	a := r.call(key, method, path, body, header...)
 	if a.status != status {
-		r.t.Fatalf("%s %s: %d %s, want %d", method, path, a.status, a.body, status)
+		r.t.Fatalf("%s %s returned %d %s, want %d", method, path, a.status, a.body, status)
 	}
 	return a
 }
 
-// checkExchange checks an answer against the schema of its operation.
+// checkExchange checks a response against the schema of its operation.
 func checkExchange(method, path string, res *http.Response, body []byte) error {
 	doc := apispec.Load()
 	for _, name := range schemaOf(method, path, res.StatusCode) {
@@ -272,8 +272,8 @@ func checkExchange(method, path string, res *http.Response, body []byte) error {
 	return nil
 }
 
-// complete adds what the links and videos of these tests leave out. The feed returns data
-// as it was written, and tests write only the fields that they compare.
+// complete adds the fields that the links and videos of these tests omit. The feed returns data
+// unchanged, and tests write only the fields that they compare.
 func complete(page any) {
 	list, _ := page.(map[string]any)["data"].([]any)
 	for _, e := range list {
@@ -285,7 +285,7 @@ func complete(page any) {
 	}
 }
 
-// examples are the link and the video that the contract shows.
+// examples are the link and the video of the contract's examples.
 var examples = sync.OnceValue(func() map[string]map[string]any {
 	type get struct {
 		Responses map[string]struct {
@@ -396,7 +396,7 @@ func (r *replica) deliveries(key, id, query string) deliveryPage {
 	return p
 }
 
-// message is what a receiver got.
+// message is a message that a receiver got.
 type message struct {
 	header http.Header
 	body   []byte
@@ -410,12 +410,12 @@ func (m message) kind() string {
 	return b.Type
 }
 
-// receiver takes messages.
+// receiver records messages.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex
 	got []message
-	// answer is what it answers; nil is 204.
+	// writes the response; nil responds with 204
 	answer func(n int, w http.ResponseWriter, r *http.Request)
 }
 
@@ -448,9 +448,8 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// eventually waits until ok holds.
-// eventually waits longer than the minute after which a loop repeats work that failed, as work
-// may on a busy machine.
+// eventually waits until ok returns true. It waits longer than a minute, because a loop may repeat
+// failed work only after a minute on a busy machine.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	within(t, 2*time.Minute, what, ok)
@@ -463,7 +462,7 @@ func within(t testing.TB, patience time.Duration, what string, ok func() bool) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("condition not met: %s", what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -152,7 +152,7 @@ func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	if want := `homeUrl: "https://Example.com/ä b?q=1#top", notFoundUrl: "https://example.com/lost", expiredUrl: "", `; pages != want {
 		t.Errorf("`domains list` shows %s\nwant %s", pages, want)
 	}
-	apply(pages, "0 created, 0 changed, 1 as they were")
+	apply(pages, "0 created, 0 changed, 1 unchanged")
 	apply(`notFoundUrl: "", expiredUrl: "https://example.com/over"`, "0 created, 1 changed")
-	apply(shown(), "0 created, 0 changed, 1 as they were")
+	apply(shown(), "0 created, 0 changed, 1 unchanged")
 }

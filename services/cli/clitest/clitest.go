@@ -1,5 +1,5 @@
-// Package clitest runs a session with `linkreel mcp` for tests: either the command line
-// alone with a fake service, or the real program with a real stack.
+// Package clitest runs a session with `linkreel mcp` for tests. The session uses either the command
+// line with a fake service, or the real program with a real stack.
 package clitest
 
 import (
@@ -53,24 +53,24 @@ func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
 	})
 	session, err := c.Connect(t.Context(), &mcp.LoggingTransport{Transport: transport, Writer: k.wire}, nil)
 	if err != nil {
-		t.Fatalf("connect: %v", err)
+		t.Fatalf("cannot connect: %v", err)
 	}
 	k.Session = session
 	t.Cleanup(func() { _ = session.Close() })
 	return k
 }
 
-// Args are the arguments of a tool.
+// Args contains the arguments of a tool.
 type Args map[string]any
 
-// Call calls a tool and requests progress.
+// Call calls a tool and requests progress notifications.
 func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
 	k.t.Helper()
 	p := &mcp.CallToolParams{Name: name, Arguments: in}
 	p.SetProgressToken(name + "-progress")
 	res, err := k.Session.CallTool(k.t.Context(), p)
 	if err != nil {
-		k.t.Fatalf("%s: %v", name, err)
+		k.t.Fatalf("the call of %s failed: %v", name, err)
 	}
 	return res
 }
@@ -91,10 +91,10 @@ func Good[Out any](k *Talk, name string, in Args) (out Out) {
 	k.t.Helper()
 	res := k.Call(name, in)
 	if res.IsError {
-		k.t.Fatalf("%s %v: %s", name, in, Said(res))
+		k.t.Fatalf("%s with %v returned the error %s", name, in, Said(res))
 	}
 	if err := json.Unmarshal([]byte(Said(res)), &out); err != nil {
-		k.t.Fatalf("%s: answer %q: %v", name, Said(res), err)
+		k.t.Fatalf("cannot parse the result of %s: %q: %v", name, Said(res), err)
 	}
 	return out
 }
@@ -105,7 +105,7 @@ func (k *Talk) Bad(name string, in Args, words ...string) {
 	res := k.Call(name, in)
 	for _, w := range words {
 		if !res.IsError || !strings.Contains(Said(res), w) {
-			k.t.Errorf("%s %v: error %v, %q; want an error with %q", name, in, res.IsError, Said(res), w)
+			k.t.Errorf("%s with %v returned error=%v, %q; want an error with %q", name, in, res.IsError, Said(res), w)
 		}
 	}
 }
@@ -119,16 +119,15 @@ func (k *Talk) Answers() string {
 		}
 	}
 	if b.Len() == 0 {
-		k.t.Error("the wire shows no answer")
+		k.t.Error("the server has sent no message")
 	}
 	return b.String()
 }
 
-// CheckProgress checks that upload_video reported rising progress up to the end.
+// CheckProgress checks that upload_video reported increasing progress up to the end.
 func (k *Talk) CheckProgress() {
 	k.t.Helper()
-	// Notifications are handled concurrently with responses, so they may arrive a moment
-	// later.
+	// Notifications are handled concurrently with responses, so they may arrive a moment later.
 	for deadline := time.Now().Add(10 * time.Second); k.progressed() < 200 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 	}
 	k.mu.Lock()
@@ -136,16 +135,16 @@ func (k *Talk) CheckProgress() {
 	at, words := -1.0, ""
 	for _, p := range k.progress {
 		if p.ProgressToken != "upload_video-progress" || p.Progress <= at || p.Total != 200 {
-			k.t.Errorf("progress %+v after %v", p, at)
+			k.t.Errorf("the progress %+v follows %v, want an increase to at most 200", p, at)
 		}
 		at, words = p.Progress, words+p.Message+"\n"
 	}
 	if at != 200 || !strings.Contains(words, "uploaded ") || !strings.HasSuffix(words, "ready\n") {
-		k.t.Errorf("progress ends at %v: %s", at, words)
+		k.t.Errorf("the progress ends at %v, want 200 and the status ready: %s", at, words)
 	}
 }
 
-// progressed returns the last progress received.
+// progressed returns the last received progress.
 func (k *Talk) progressed() float64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

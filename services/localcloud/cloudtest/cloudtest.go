@@ -1,6 +1,6 @@
-// Package cloudtest gives a test its own Firestore and object storage, on free ports of this
-// machine. Both stop when the test ends. Google's clients, and everything built on them, work
-// with these servers without changes.
+// Package cloudtest gives a test its own Firestore and object storage on free ports of this
+// machine. Both stop when the test ends. Google's clients, and everything that uses them, work with
+// these servers without changes.
 package cloudtest
 
 import (
@@ -21,40 +21,42 @@ import (
 // Project is the project of [Cloud.Client]. The servers accept any project.
 const Project = "test"
 
-// Options configure the servers of a test. The zero value is a Firestore in memory that enforces no indexes.
+// Options configures the servers of a test. The zero value is a Firestore in memory that enforces
+// no indexes.
 type Options struct {
-	// Indexes are the contents of firestore.indexes.json files. If there are any, a query without
-	// its index fails as it does in production.
+	// Indexes contains the contents of firestore.indexes.json files. If there are any, a query
+	// without its index fails as it does in production.
 	Indexes [][]byte
-	// Complete says that Indexes cover all collections that the test writes to. The test then fails when it stores a
-	// time in an index that all documents of a collection share.
+	// Complete means that Indexes covers all collections to which the test writes. The test then
+	// fails when it stores a time in an index that all documents of a collection share.
 	Complete bool
-	// Rare are fields ("collection.field") that Complete allows in such an index, because only an operator writes
-	// them, and seldom.
+	// Rare lists fields ("collection.field") that Complete allows in such an index, because only an
+	// operator writes them, and rarely.
 	Rare []string
-	// Clock gives the time for signatures, commits and objects. If it is nil, the servers use
+	// Clock returns the time for signatures, commits and objects. If it is nil, the servers use
 	// time.Now.
 	Clock func() time.Time
-	// Token is the bearer token that callers of the servers must send; empty means none. Signed URLs and
-	// [Cloud.Client] work in both cases.
+	// Token is the bearer token that callers of the servers must send. If it is empty, no token is
+	// needed. Signed URLs and [Cloud.Client] work in both cases.
 	Token string
-	// Buckets are created at the start. If there are none, no object storage runs.
+	// Buckets are created at the start. If there are none, the test has no object storage.
 	Buckets []string
 	// Storage changes the options of the object storage before it is opened.
 	Storage func(*storage.Options)
 }
 
-// Cloud is a running Firestore and, if the test asked for buckets, a running object storage.
+// Cloud is a running Firestore and, if the test requested buckets, a running object storage.
 type Cloud struct {
-	// Firestore is the server. Tests use it to make calls fail (Faults) or to delete expired documents (DeleteExpired).
+	// Firestore is the server. Tests use it to inject failures (Faults) or to delete expired
+	// documents (DeleteExpired).
 	Firestore *firestore.Server
 	// Endpoint is Firestore's address.
 	Endpoint string
-	// Storage is the object storage. Tests use it to make calls fail.
+	// Storage is the object storage. Tests use it to inject failures.
 	Storage *storage.Server
-	// PublicURL serves signed URLs, and APIURL the JSON API.
+	// PublicURL serves signed URLs, and APIURL serves the JSON API.
 	PublicURL, APIURL string
-	// Key is the service account key file that signs.
+	// Key is the key file of the service account that signs.
 	Key []byte
 }
 
@@ -75,23 +77,23 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 	if len(o.Indexes) > 0 {
 		var err error
 		if indexes, err = firestore.ParseIndexes(o.Indexes...); err != nil {
-			tb.Fatalf("indexes: %v", err)
+			tb.Fatalf("cannot parse the indexes: %v", err)
 		}
 	}
 	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, Token: o.Token, HotIndex: o.hotIndex(tb)})
 	if err != nil {
-		tb.Fatalf("start Firestore: %v", err)
+		tb.Fatalf("cannot start Firestore: %v", err)
 	}
 	tb.Cleanup(func() { _ = server.Close() })
 	addr, err := server.Listen("127.0.0.1:0")
 	if err != nil {
-		tb.Fatalf("listen for Firestore: %v", err)
+		tb.Fatalf("cannot listen for Firestore: %v", err)
 	}
 	c.Firestore, c.Endpoint = server, addr.String()
 }
 
-// hotIndex fails the test if its service stores a time in an index that all documents of a collection share. It reports
-// each field once.
+// hotIndex fails the test if its service stores a time in an index that all documents of a
+// collection share. It reports each field once.
 func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 	if !o.Complete {
 		return nil
@@ -102,7 +104,7 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 			return
 		}
 		if _, before := told.LoadOrStore(collection+"."+field, true); !before {
-			tb.Errorf("%s.%s rises with time and has an index that all documents share, which limits the collection to 500 writes a second: "+
+			tb.Errorf("%s.%s rises with time and has an index that all documents share, which limits the collection to 500 writes per second; "+
 				"exempt it in firestore.indexes.json, or put a bucket or an account before it in the index", collection, field)
 		}
 	}
@@ -110,7 +112,7 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 
 func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	tb.Helper()
-	// The configuration needs the addresses, so open the listeners first. They answer once the
+	// The configuration needs the addresses, so open the listeners first. They respond when the
 	// server exists.
 	var handlers [2]http.Handler
 	servers := [2]*httptest.Server{}
@@ -125,11 +127,11 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	}
 	server, err := storage.Open(so)
 	if err != nil {
-		tb.Fatalf("start storage: %v", err)
+		tb.Fatalf("cannot start storage: %v", err)
 	}
 	tb.Cleanup(func() {
 		for _, s := range servers {
-			s.CloseClientConnections() // an upload that a test left hanging
+			s.CloseClientConnections() // an upload that a test did not finish
 		}
 		_ = server.Close()
 	})
@@ -142,20 +144,20 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	tb.Helper()
 	client, err := c.Firestore.Client(tb.Context(), Project)
 	if err != nil {
-		tb.Fatalf("Firestore client: %v", err)
+		tb.Fatalf("cannot create a Firestore client: %v", err)
 	}
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// ServiceAccountKey returns the key of every storage that [Start] runs. They share one,
-// because making a key takes longer than most tests.
+// ServiceAccountKey returns the key of every storage that [Start] runs. They share one key, because
+// creating a key takes longer than most tests.
 var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // leftovers in the temporary folder do no harm
 	s, err := storage.Open(storage.Options{Dir: dir})
 	if err != nil {
 		panic(err)

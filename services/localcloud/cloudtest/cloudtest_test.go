@@ -27,7 +27,7 @@ func TestWithACloudOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if snap, err := db.Doc("links/spring").Get(t.Context()); err != nil || snap.Data()["clicks"] != int64(3) {
-		t.Errorf("clicks: %v, %v", snap.Data(), err)
+		t.Errorf("the document is %v, %v; want 3 clicks", snap.Data(), err)
 	}
 
 	bucket, err := gcs.NewClient(t.Context(), option.WithEndpoint(cloud.APIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
@@ -44,18 +44,18 @@ func TestWithACloudOfItsOwn(t *testing.T) {
 	}
 }
 
-// A query without its index fails as it would in production.
+// A query without its index must fail as in production.
 func TestIndexesAreEnforced(t *testing.T) {
 	t.Parallel()
 	const none = `{"indexes": []}`
 	db := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte(none)}}).Client(t)
 	_, err := db.Collection("links").Where("owner", "==", "a").OrderBy("createdAt", gcfirestore.Desc).Documents(t.Context()).GetAll()
 	if err == nil || !strings.Contains(err.Error(), "FailedPrecondition") {
-		t.Errorf("query without an index: %v, want FailedPrecondition", err)
+		t.Errorf("a query without an index returned %v, want FailedPrecondition", err)
 	}
 }
 
-// The servers take the time from the test's clock.
+// The servers must use the test's clock.
 func TestTheClockIsTheTests(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -66,10 +66,10 @@ func TestTheClockIsTheTests(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("unsigned read: %s", resp.Status)
+		t.Errorf("an unsigned read returned %s, want 400 or 403", resp.Status)
 	}
 	snap, err := cloud.Client(t).Doc("a/b").Set(t.Context(), map[string]any{"x": 1})
 	if err != nil || snap.UpdateTime.Year() != 2030 {
-		t.Errorf("written at %v, %v", snap, err)
+		t.Errorf("the document is %v, %v; want an update time in 2030", snap, err)
 	}
 }

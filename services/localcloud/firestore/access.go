@@ -8,14 +8,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// How a query finds its documents: its filter is expanded into disjunctions. Each of them is
-// answered from one index, or from the documents themselves, which are sorted by name. Then
-// the results are merged. Every document that an index yields is checked again against the
-// whole query. So an index may yield too many documents, but never too few. The documents are
-// in the order of the query only if access.ordered is set.
+// This file finds the documents of a query. The query's filter is expanded into disjunctions. Each
+// disjunction is answered from one index, or from the documents, which are sorted by name. Then the
+// results are merged. Every document that an index yields is checked again against the whole query,
+// so an index may yield too many documents but never too few. The documents are in the order of the
+// query only if access.ordered is set.
 
-// conjunction is one of the alternatives that a query joins by OR: comparisons that
-// must all hold.
+// conjunction is one of the alternatives that a query joins by OR. It consists of comparisons that
+// must all be true.
 type conjunction struct {
 	equal    map[string]*pb.Value
 	contains map[string]*pb.Value
@@ -51,7 +51,7 @@ func (c *conjunction) add(f *filter) {
 	}
 }
 
-// expand converts the filter to disjunctive form. IN counts as several EQUALs.
+// expand converts the filter to disjunctive form. IN is equivalent to several EQUALs.
 func expand(f *filter) [][]*filter {
 	if f == nil {
 		return [][]*filter{nil}
@@ -102,15 +102,15 @@ func expandLeaf(f *filter) [][]*filter {
 
 // access is a range of keys of one index.
 type access struct {
-	index   *indexDef // nil: the documents themselves
+	index   *indexDef // nil means the documents
 	entries *bolt.Bucket
 	prefix  []byte
-	// from and to bound the keys. Each bound includes every key that begins with it. If a
-	// bound is nil, only the prefix limits the keys on that side.
+	// from and to bound the keys. Each bound includes every key with this prefix. If a bound is
+	// nil, only the prefix limits the keys on that side.
 	from, to []byte
 	reverse  bool
 	ordered  bool     // yields documents in the order of the query
-	merged   [][]byte // for an index of members: a document must have an entry under each prefix
+	merged   [][]byte // for an index of members, a document must have an entry under each prefix
 	bound    int      // the number of equalities that it uses
 	ranged   bool
 }
@@ -126,8 +126,8 @@ func (a *access) score() int {
 	return n
 }
 
-// accesses chooses an access for each disjunction. wanted are better indexes that are
-// worth building.
+// accesses chooses an access for each disjunction. wanted contains better indexes that are worth
+// building.
 func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*indexDef) {
 	p := sn.partition(q.database)
 	if p.docs == nil {
@@ -140,7 +140,7 @@ func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*inde
 			continue
 		}
 		best := s.bestAccess(p, q, c)
-		if best == nil { // a collection group without a fitting index
+		if best == nil { // a collection group without a suitable index
 			for _, prefix := range p.group(q.parent, q.collection) {
 				list = append(list, &access{entries: p.docs, prefix: prefix})
 			}
@@ -177,8 +177,8 @@ func (p *partition) holdsMoreThan(q *query, n int64) bool {
 	return false
 }
 
-// idealIndex returns the index that would answer a disjunction without reading any
-// other document. It returns nil if the documents' own order does that already.
+// idealIndex returns the index that would answer a disjunction without reading any other document.
+// It returns nil if the documents' own order is sufficient.
 func (q *query) idealIndex(c conjunction) *indexDef {
 	if q.collection == "" || q.where == nil && q.limit < 0 || c.equal[nameField] != nil {
 		return nil
@@ -199,7 +199,7 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 			direction = descending
 		}
 		if _, both := c.contains[o.raw]; both {
-			return nil // ARRAY_CONTAINS and an order on the same field: too rare
+			return nil // ARRAY_CONTAINS and an order on the same field are too rare
 		}
 		x.Fields = append(x.Fields, IndexField{FieldPath: o.raw, Order: direction})
 	}
@@ -213,8 +213,8 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 	return d
 }
 
-// sortedFields returns the orders that still need sorting within a disjunction. Fields
-// with an equality are left out, and the list ends with the name, which is unique.
+// sortedFields returns the orders that still need sorting within a disjunction. It omits fields
+// with an equality, and the list ends with the name, which is unique.
 func (q *query) sortedFields(c conjunction) []order {
 	var out []order
 	for _, o := range q.orders {
@@ -256,10 +256,10 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 	return best
 }
 
-// memberAccess merges the indexes of several members of one map, as production merges
-// single-field indexes. Each index sorts its documents by name. So the walker can skip from
-// one index to the next to find the documents that are in all of them. memberAccess returns
-// nil if the query does not compare such members for equality, or asks for another order.
+// memberAccess merges the indexes of several members of one map, as production merges single-field
+// indexes. Each index sorts its documents by name, so the walker can skip from one index to the
+// next to find the documents that are in all of them. memberAccess returns nil if the query does
+// not compare such members for equality, or if it needs another order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil
@@ -288,7 +288,7 @@ func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	return nil
 }
 
-// scanAccess reads the collection itself, which is sorted by name.
+// scanAccess reads the collection, which is sorted by name.
 func (q *query) scanAccess(p *partition, c conjunction) *access {
 	a := &access{
 		entries: p.docs, prefix: collectionKey(append(slices.Clone(q.parent), q.collection)),
@@ -339,17 +339,17 @@ func (a *access) since(k []byte) {
 	}
 }
 
-// until makes k the upper bound if k is smaller than the present one. If one of the two
-// begins with the other, the longer one becomes the bound.
+// until sets the upper bound to k if k is smaller than the current one. If one of the two is a
+// prefix of the other, the longer one becomes the bound.
 func (a *access) until(k []byte) {
 	if a.to == nil || bytes.HasPrefix(k, a.to) || bytes.Compare(k, a.to) < 0 && !bytes.HasPrefix(a.to, k) {
 		a.to = k
 	}
 }
 
-// indexAccess returns nil if the index would not narrow the search. It also returns nil
-// if documents of the result may lack one of the index's fields, because then the index
-// cannot answer the query.
+// indexAccess returns nil if the index would not narrow the search. It also returns nil if
+// documents of the result may lack one of the index's fields, because the index then cannot answer
+// the query.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
 	fields := slices.DeleteFunc(slices.Clone(x.fields), func(f indexField) bool { return f.raw == nameField })
@@ -366,7 +366,7 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 		a.prefix, cut = x.component(a.prefix, v, f.desc)
 		a.bound++
 		fields = fields[1:]
-		if cut { // other values share this cut prefix, so the key cannot narrow further
+		if cut { // other values share this truncated prefix, so the key cannot narrow the search further
 			break
 		}
 	}
@@ -397,8 +397,8 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 	return a
 }
 
-// direction returns the direction in which the index's remaining fields yield the
-// documents in the order of the query. ok is false if there is no such direction.
+// direction returns the direction in which the index's remaining fields yield the documents in the
+// order of the query. ok is false if there is no such direction.
 func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (reverse, ok bool) {
 	if len(fields) != len(sorted) {
 		return false, false
@@ -412,7 +412,7 @@ func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (rev
 	return reverse, true
 }
 
-// bounds narrows the first field that is not bound by an equality.
+// bounds narrows the first field that has no equality.
 func (a *access) bounds(x *indexDef, f indexField, c conjunction) {
 	for _, r := range c.ranges {
 		if r.field.raw != f.raw {
@@ -505,8 +505,8 @@ func (a *access) walk() *walker {
 	return w
 }
 
-// nextMerged finds the next name that all of a.merged have: each cursor skips to the
-// greatest name that any other cursor has reached.
+// nextMerged finds the next name that all of a.merged have. Each cursor skips to the greatest name
+// that another cursor has reached.
 func (w *walker) nextMerged() (key, value []byte) {
 	for agreed, i := 0, 0; ; i = (i + 1) % len(w.cursors) {
 		prefix := w.a.merged[i]
@@ -567,7 +567,7 @@ func (a *access) lowest() []byte {
 	return a.prefix
 }
 
-// last finds the greatest key that is not beyond the upper bound.
+// last finds the greatest key up to the upper bound.
 func (w *walker) last() (key, value []byte) {
 	bound := w.a.prefix
 	if w.a.to != nil {
@@ -583,8 +583,8 @@ func (w *walker) last() (key, value []byte) {
 	return w.cursor.Prev()
 }
 
-// successor returns the smallest key that is greater than all keys that begin with b, or
-// nil if there is none.
+// successor returns the smallest key that is greater than all keys with the prefix b, or nil if
+// there is none.
 func successor(b []byte) []byte {
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i] != 0xff {

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Export writes every document of every database as one line of JSON, in the protocol's
-// own JSON form: name, fields, createTime, updateTime. All lines show the state at one
-// moment. Commits continue meanwhile.
+// Export writes every document of every database as one line of JSON, in the protocol's own JSON
+// format: name, fields, createTime, updateTime. All lines show the state at the same point in time.
+// Commits continue during an export.
 func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	buf := bufio.NewWriter(w)
 	sn, err := s.Snapshot()
@@ -38,13 +38,12 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 		err = buf.Flush()
 	}
 	if err != nil {
-		return fmt.Errorf("firestore: export: %w", err)
+		return fmt.Errorf("firestore: export failed: %w", err)
 	}
 	return nil
 }
 
-// compactJSON removes the spaces that protojson inserts at random, so that exports can be
-// compared.
+// compactJSON removes the spaces that protojson inserts at random, so exports can be compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
@@ -73,13 +72,13 @@ func (s *Server) Wipe(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		// Reads in the past need a copy in memory of each changed document. Wipe changes all of them, so it
-		// keeps no copies, and reads of earlier states fail from now on.
+		// Reads in the past need a copy in memory of each changed document. Wipe changes all
+		// documents, so it keeps no copies, and reads of earlier states then fail.
 		s.store.history.forget(at)
 		return changes, nil
 	})
 	if err != nil {
-		return fmt.Errorf("firestore: wipe: %w", err)
+		return fmt.Errorf("firestore: wipe failed: %w", err)
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// aggregation sums up the documents of one RunAggregationQuery.
+// aggregation computes the aggregates of the documents of one RunAggregationQuery.
 type aggregation struct {
 	alias string
-	kind  byte  // 'c'ount, 's'um, 'a'verage
+	kind  byte  // 'c'ount, 's'um or 'a'verage
 	field field // the field that sum or average reads
 	upTo  int64 // the limit of count; negative means no limit
 
@@ -64,7 +64,7 @@ func newAggregator(specs []*pb.StructuredAggregationQuery_Aggregation) (*aggrega
 	return g, nil
 }
 
-// add counts a document of the result, which has all the aggregated fields.
+// add adds a document of the result, which has all aggregated fields.
 func (g *aggregator) add(d *pb.Document) {
 	g.rows++
 	for _, a := range g.list {
@@ -112,7 +112,7 @@ func (g *aggregator) result() map[string]*pb.Value {
 	return out
 }
 
-// fields returns the fields that are aggregated.
+// fields returns the aggregated fields.
 func (g *aggregator) fields() (out []string) {
 	for _, a := range g.list {
 		if a.kind != 'c' {

@@ -60,8 +60,8 @@ func linkDocument(i int) map[string]any {
 	}
 }
 
-// BenchmarkNewest20 reads one account's newest 20 among more and more documents. The time
-// must not grow with their number. LINKREEL_BENCH_DOCUMENTS adds a size.
+// BenchmarkNewest20 reads one account's newest 20 documents while the number of documents grows.
+// The time must not grow with this number. LINKREEL_BENCH_DOCUMENTS adds a size.
 func BenchmarkNewest20(b *testing.B) {
 	sizes := []int{10_000, 100_000}
 	if n, err := strconv.Atoi(os.Getenv("LINKREEL_BENCH_DOCUMENTS")); err == nil {
@@ -73,7 +73,7 @@ func BenchmarkNewest20(b *testing.B) {
 			s := open(b, firestore.Options{Path: path, Indexes: indexes(b, benchIndexes)})
 			start := time.Now()
 			load(b, s, size)
-			b.Logf("loaded %d in %v", size, time.Since(start))
+			b.Logf("loaded %d documents in %v", size, time.Since(start))
 			if err := s.Close(); err != nil {
 				b.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func BenchmarkNewest20(b *testing.B) {
 				docs, err := c.Collection("links").Where("accountId", "==", "acc"+strconv.Itoa(i%10)).
 					OrderBy("seq", gc.Desc).Limit(20).Documents(b.Context()).GetAll()
 				if err != nil || len(docs) != 20 {
-					b.Fatalf("%d documents, %v", len(docs), err)
+					b.Fatalf("the query returned %d documents, %v; want 20", len(docs), err)
 				}
 				took = append(took, time.Since(start))
 			}
@@ -102,8 +102,8 @@ func BenchmarkNewest20(b *testing.B) {
 	}
 }
 
-// load writes documents in batches of 1,000 without the network, because the benchmarks
-// do not measure loading.
+// load writes documents in batches of 1,000 without the network, because the benchmarks do not
+// measure loading.
 func load(tb testing.TB, s *firestore.Server, n int) {
 	tb.Helper()
 	for from := 0; from < n; from += 1000 {

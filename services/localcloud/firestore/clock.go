@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// commitClock hands out strictly increasing commit times, and read times that are never
-// later than any future commit.
+// commitClock returns strictly increasing commit times, and read times that are never later than a
+// future commit.
 type commitClock struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	last    int64 // newest commit time handed out
-	visible int64 // newest commit that readers see
+	last    int64 // the newest commit time that was returned
+	visible int64 // the newest commit that readers see
 	pending bool  // a batch has commit times that readers do not see yet
 }
 
@@ -25,7 +25,7 @@ func (c *commitClock) tick() int64 {
 	return c.last
 }
 
-// settled ends a batch: its commits are now visible, or have failed.
+// settled ends a batch. Its commits are now visible, or have failed.
 func (c *commitClock) settled(visible int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,8 +33,8 @@ func (c *commitClock) settled(visible int64) {
 	c.pending = false
 }
 
-// readTime returns the latest time at which newest is still the newest commit. That is now,
-// unless a later commit is about to become visible.
+// readTime returns the latest time at which newest is still the newest commit. This is the current
+// time, unless a later commit is about to become visible.
 func (c *commitClock) readTime(newest int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

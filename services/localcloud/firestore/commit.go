@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Limits of one batch. Each batch takes one fsync.
+// These are the limits of one batch. Each batch needs one fsync.
 const (
 	maxBatchRequests = 1024
 	maxBatchBytes    = 32 << 20
@@ -30,14 +30,14 @@ type commitRequest struct {
 	tx     *transaction // may be nil
 	admin  func(*snapshot) ([]change, error)
 
-	done    chan struct{} // closed once the other fields are set
+	done    chan struct{} // closed when the other fields are set
 	results []*pb.WriteResult
 	at      int64
 	changes []change
 	err     error
 }
 
-// change describes what one commit did to one document.
+// change describes the effect of one commit on one document.
 type change struct {
 	at            int64
 	name          string
@@ -45,8 +45,8 @@ type change struct {
 	recreated     bool         // deleted and created again in this commit
 }
 
-// writer applies commits one after the other. Those that arrive while a batch
-// is being synced to disk form the next batch, so that they share one fsync.
+// writer applies commits one after another. Commits that arrive while a batch is being synced to
+// disk form the next batch, so they share one fsync.
 type writer struct {
 	server *Server
 
@@ -66,7 +66,7 @@ func startWriter(s *Server) *writer {
 	return w
 }
 
-// submit queues requests in order. Each request's done channel is closed when it is
+// submit queues requests in order. It closes each request's done channel when the request is
 // finished.
 func (w *writer) submit(reqs ...*commitRequest) {
 	w.mu.Lock()
@@ -84,7 +84,7 @@ func (w *writer) submit(reqs ...*commitRequest) {
 	}
 }
 
-// administer runs f alone in a batch of its own.
+// administer runs f in its own batch.
 func (w *writer) administer(f func(*snapshot) ([]change, error)) error {
 	r := &commitRequest{admin: f}
 	w.submit(r)
@@ -101,8 +101,8 @@ func (w *writer) close() {
 	<-w.stopped
 }
 
-// take waits for the next batch and returns it. The batch is empty once the writer is
-// closed and its queue is empty.
+// take waits for the next batch and returns it. The batch is empty when the writer is closed and
+// its queue is empty.
 func (w *writer) take() []*commitRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,8 +112,8 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
-			// An administrative request runs in a batch of its own: it may delete buckets that the
-			// snapshot of a shared batch has cached.
+			// An administrative request runs in its own batch, because it may delete buckets that
+			// the snapshot of a shared batch has cached.
 			n = max(n, 1)
 			break
 		}
@@ -139,8 +139,8 @@ func (w *writer) run() {
 	}
 }
 
-// commit applies a batch in one transaction of the file. A rejected request leaves no
-// trace. If the file cannot be written, all requests fail.
+// commit applies a batch in one transaction of the file. A rejected request has no effect. If the
+// file cannot be written, all requests fail.
 func (w *writer) commit(batch []*commitRequest) {
 	s := w.server
 	before, after, err := w.write(batch)
@@ -214,12 +214,11 @@ func storageError(err error) error {
 	return status.Errorf(codes.Internal, "Cannot write the data file: %v", err)
 }
 
-// apply sets the result of one request. If apply itself returns an error, the whole batch
-// fails.
+// apply sets the result of one request. If apply returns an error, the whole batch fails.
 func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	s := w.server
 	defer func() {
-		if p := recover(); p != nil { // a request that we do not understand must not stop the server
+		if p := recover(); p != nil { // a request that causes a panic must not stop the server
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -230,8 +229,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		}
 		return err
 	}
-	// Make all checks before the first put. The batch shares one transaction of the file, so
-	// the puts of one rejected request could not be undone alone.
+	// Make all checks before the first put. The batch shares one transaction of the file, so the
+	// puts of a single rejected request could not be undone.
 	r.at = s.clock.tick()
 	if r.tx != nil {
 		if r.err = s.validate(sn, r.tx); r.err != nil {
@@ -258,9 +257,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	return nil
 }
 
-// validate compares the state that the transaction has read with the state that its
-// writes are about to change. The locks make a difference unlikely; only this check rules
-// it out.
+// validate compares the state that the transaction has read with the state that its writes are
+// about to change. The locks make a difference unlikely, but only this check excludes it.
 func (s *Server) validate(sn *snapshot, t *transaction) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,8 +286,8 @@ func (s *Server) validate(sn *snapshot, t *transaction) error {
 	return nil
 }
 
-// stage works out the effect of the writes without changing anything yet. Each write
-// applies on top of those before it.
+// stage computes the effect of the writes without changing anything. Each write is applied to the
+// result of the previous writes.
 func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteResult, error) {
 	staged := map[string]*change{}
 	var names []string
@@ -323,7 +321,7 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 			changes = append(changes, *c)
 		}
 	}
-	for i, w := range writes { // all writes of a document share its one new version
+	for i, w := range writes { // all writes of a document share its new version
 		name, _ := writeTarget(w)
 		results[i].UpdateTime = staged[name].after.GetUpdateTime()
 	}
@@ -347,9 +345,9 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks a precondition of a write. Whether the document exists is
-// decided after the earlier writes of the request. An update time is compared with the
-// version that the document had before the request.
+// checkPrecondition checks a precondition of a write. Existence is checked after the previous
+// writes of the request. An update time is compared with the version of the document before the
+// request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:
@@ -423,14 +421,14 @@ func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value,
 	return old, nil
 }
 
-// settle sets the document's times. A document with unchanged fields keeps its old times.
+// settle sets the document's times. A document with unchanged fields keeps its previous times.
 func (c *change) settle() {
 	switch {
 	case c.after == nil || c.after == c.before:
 	case c.before != nil && !c.recreated && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
-		// Keeping the same pointer tells stage that nothing changed, so nothing is
-		// written and listeners are not called. A document that was deleted and written
-		// again in one commit is new, even with the same fields.
+		// The same pointer tells stage that nothing changed, so nothing is written and listeners
+		// are not called. A document that was deleted and written again in one commit is new, even
+		// with the same fields.
 		c.after = c.before
 	default:
 		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)
@@ -440,7 +438,7 @@ func (c *change) settle() {
 	}
 }
 
-// put writes a change with its index entries and keeps the state before it in the history.
+// put writes a change with its index entries, and keeps the previous state in the history.
 func (s *store) put(sn *snapshot, c change) error {
 	database, path, err := splitDocument(c.name)
 	if err != nil {
@@ -470,8 +468,7 @@ func (s *store) put(sn *snapshot, c change) error {
 	return p.docs.Put(key, record)
 }
 
-// countDocument updates the number of documents of a collection. Empty collections are
-// not listed.
+// countDocument updates the number of documents of a collection. Empty collections are not listed.
 func (p *partition) countDocument(collection []string, more bool) error {
 	key := collectionKey(collection)
 	n := p.count(key)

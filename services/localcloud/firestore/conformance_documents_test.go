@@ -19,22 +19,22 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(1), "s": "text"})
 	}},
-	{name: "create/an existing document is AlreadyExists and stays", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/an existing document is AlreadyExists and does not change", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Create(ctxOf(t), fields{"x": 2})
 		wantCode(t, err, codes.AlreadyExists)
 		wantFields(t, c, "k/a", fields{"x": int64(1)})
 	}},
-	{name: "create/without fields makes an empty document", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/a document without fields", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Create(ctxOf(t), fields{})
 		must(t, err)
 		wantFields(t, c, "k/a", nil)
 	}},
-	{name: "create/add makes an id of 20 characters", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/an ID of 20 characters from add", run: func(t *testing.T, c *gc.Client) {
 		ref, _, err := c.Collection("k").Add(ctxOf(t), fields{"x": 1})
 		must(t, err)
 		if len(ref.ID) != 20 {
-			t.Errorf("id %q", ref.ID)
+			t.Errorf("the ID is %q, want 20 characters", ref.ID)
 		}
 		wantFields(t, c, "k/"+ref.ID, fields{"x": int64(1)})
 	}},
@@ -54,16 +54,16 @@ var documentBehaviours = []behaviour{
 	{name: "get/the read time is not before the update time", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		if d := get(t, c, "k/a"); d.ReadTime.Before(d.UpdateTime) {
-			t.Errorf("read at %v, updated at %v", d.ReadTime, d.UpdateTime)
+			t.Errorf("the read time %v is before the update time %v", d.ReadTime, d.UpdateTime)
 		}
 	}},
-	{name: "get/many answers in the order asked for, missing ones included", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/many documents in the requested order, including missing ones", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, map[string]fields{"a": {"x": 1}, "b": {"x": 2}})
 		docs, err := c.GetAll(ctxOf(t), []*gc.DocumentRef{c.Doc("k/b"), c.Doc("k/none"), c.Doc("k/a")})
 		must(t, err)
 		wantEqual(t, []any{docs[0].Data()["x"], docs[1].Exists(), docs[2].Data()["x"]}, []any{int64(2), false, int64(1)})
 	}},
-	{name: "get/many may name a document twice", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/a document twice in one call", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		docs, err := c.GetAll(ctxOf(t), []*gc.DocumentRef{c.Doc("k/a"), c.Doc("k/a")})
 		must(t, err)
@@ -81,10 +81,10 @@ var documentBehaviours = []behaviour{
 		wantEqual(t, d.CreateTime, first.UpdateTime)
 		wantEqual(t, d.UpdateTime, second.UpdateTime)
 		if !second.UpdateTime.After(first.UpdateTime) {
-			t.Errorf("%v is not after %v", second.UpdateTime, first.UpdateTime)
+			t.Errorf("the second update time %v is not after the first one, %v", second.UpdateTime, first.UpdateTime)
 		}
 	}},
-	{name: "set/that changes nothing keeps the update time", run: func(t *testing.T, c *gc.Client) {
+	{name: "set/without a change keeps the update time", run: func(t *testing.T, c *gc.Client) {
 		first := set(t, c, "k/a", fields{"x": 1})
 		second := set(t, c, "k/a", fields{"x": 1})
 		wantEqual(t, second.UpdateTime, first.UpdateTime)
@@ -98,7 +98,7 @@ var documentBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"x": 1}, gc.MergeAll)
 		wantFields(t, c, "k/a", fields{"x": int64(1)})
 	}},
-	{name: "set/merge of named paths leaves what is not named", run: func(t *testing.T, c *gc.Client) {
+	{name: "set/merge of listed paths keeps the others", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1, "y": 1})
 		set(t, c, "k/a", fields{"x": 2, "m": fields{"p": 5}}, gc.Merge(gc.FieldPath{"m", "p"}, gc.FieldPath{"x"}))
 		wantFields(t, c, "k/a", fields{"x": int64(2), "y": int64(1), "m": fields{"p": int64(5)}})
@@ -124,7 +124,7 @@ var documentBehaviours = []behaviour{
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/none")
 	}},
-	{name: "update/one field leaves the others", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/one field keeps the others", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1, "y": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}})
 		must(t, err)
@@ -142,7 +142,7 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"m": fields{"z": int64(1)}})
 	}},
-	{name: "update/a path through a value that is no map replaces it", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/a path through a value that is not a map replaces the value", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"m": 7})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "m.p", Value: 1}})
 		must(t, err)
@@ -154,7 +154,7 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"m": fields{"q": int64(2)}})
 	}},
-	{name: "update/deleting a field that is not there changes nothing", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/deleting a missing field changes nothing", run: func(t *testing.T, c *gc.Client) {
 		first := set(t, c, "k/a", fields{"x": 1})
 		second, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "none.deep", Value: gc.Delete}})
 		must(t, err)
@@ -183,7 +183,7 @@ var documentBehaviours = []behaviour{
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(time.Unix(1_700_000_000, 0)))
 		wantCode(t, err, codes.FailedPrecondition)
 	}},
-	{name: "precondition/an update that changed nothing keeps an update time valid", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update time after an update without a change", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}}, gc.LastUpdateTime(r.UpdateTime))
@@ -210,23 +210,23 @@ var documentBehaviours = []behaviour{
 		_, err := c.Doc("k/none").Delete(ctxOf(t), gc.Exists)
 		wantCode(t, err, codes.NotFound)
 	}},
-	{name: "delete/keeps documents in collections below", run: func(t *testing.T, c *gc.Client) {
+	{name: "delete/keeps documents in subcollections", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a/s/b", fields{"x": 2})
 		_, err := c.Doc("k/a").Delete(ctxOf(t))
 		must(t, err)
 		wantFields(t, c, "k/a/s/b", fields{"x": int64(2)})
 	}},
-	{name: "delete/a document made anew has a new create time", run: func(t *testing.T, c *gc.Client) {
+	{name: "delete/a recreated document has a new create time", run: func(t *testing.T, c *gc.Client) {
 		first := set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Delete(ctxOf(t))
 		must(t, err)
 		set(t, c, "k/a", fields{"x": 1})
 		if d := get(t, c, "k/a"); !d.CreateTime.After(first.UpdateTime) {
-			t.Errorf("created at %v, the first one at %v", d.CreateTime, first.UpdateTime)
+			t.Errorf("the create time %v is not after that of the first document, %v", d.CreateTime, first.UpdateTime)
 		}
 	}},
-	{name: "values/every type comes back as it was", run: func(t *testing.T, c *gc.Client) {
+	{name: "values/every type is returned unchanged", run: func(t *testing.T, c *gc.Client) {
 		want := fields{
 			"null": nil, "true": true, "int": int64(math.MaxInt64), "min": int64(math.MinInt64), "double": 1.5,
 			"string": "ü😀\x00", "bytes": []byte{0, 255}, "time": time.Date(2024, 2, 29, 1, 2, 3, 456000, time.UTC),
@@ -238,21 +238,21 @@ var documentBehaviours = []behaviour{
 		set(t, c, "k/a", want)
 		wantFields(t, c, "k/a", want)
 	}},
-	{name: "values/references and geo points come back as they were", run: func(t *testing.T, c *gc.Client) {
+	{name: "values/references and geo points are returned unchanged", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"ref": c.Doc("k/b/s/c"), "geo": &latlng.LatLng{Latitude: 1.5, Longitude: -180}})
 		d := get(t, c, "k/a").Data()
 		wantEqual(t, d["ref"].(*gc.DocumentRef).Path, c.Doc("k/b/s/c").Path)
 		wantEqual(t, d["geo"].(*latlng.LatLng).GetLongitude(), -180.0)
 	}},
-	{name: "values/NaN comes back as NaN", run: func(t *testing.T, c *gc.Client) {
+	{name: "values/NaN is returned as NaN", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": math.NaN()})
 		wantFields(t, c, "k/a", fields{"x": math.NaN()})
 	}},
-	{name: "values/vectors come back as they were", run: func(t *testing.T, c *gc.Client) {
+	{name: "values/vectors are returned unchanged", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"v": gc.Vector64{1, 2.5}})
 		wantFields(t, c, "k/a", fields{"v": gc.Vector64{1, 2.5}})
 	}},
-	{name: "values/times are cut to microseconds", run: func(t *testing.T, c *gc.Client) {
+	{name: "values/times are truncated to microseconds", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": time.Unix(1, 1_999).UTC()})
 		wantFields(t, c, "k/a", fields{"x": time.Unix(1, 1_000).UTC()})
 	}},
@@ -267,19 +267,19 @@ var documentBehaviours = []behaviour{
 		set(t, c, "a/2/deep/1", fields{})
 		wantEqual(t, collections(t, c.Collections(ctxOf(t))), "a b")
 	}},
-	{name: "listing/collections below a document, even a missing one", run: func(t *testing.T, c *gc.Client) {
+	{name: "listing/subcollections of a document, even a missing one", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "a/1/x/1", fields{})
 		set(t, c, "a/1/y/1/z/1", fields{})
 		wantEqual(t, collections(t, c.Doc("a/1").Collections(ctxOf(t))), "x y")
 	}},
-	{name: "listing/an emptied collection is gone", run: func(t *testing.T, c *gc.Client) {
+	{name: "listing/an emptied collection is not listed", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "a/1", fields{})
 		set(t, c, "b/1", fields{})
 		_, err := c.Doc("a/1").Delete(ctxOf(t))
 		must(t, err)
 		wantEqual(t, collections(t, c.Collections(ctxOf(t))), "b")
 	}},
-	{name: "listing/documents include missing ones that have something below", run: func(t *testing.T, c *gc.Client) {
+	{name: "listing/documents include missing ones with subcollections", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/b", fields{})
 		set(t, c, "k/a/s/1", fields{})
 		set(t, c, "k/c/s/1/t/1", fields{})
@@ -307,7 +307,7 @@ func collections(t *testing.T, it *gc.CollectionIterator) string {
 }
 
 var transformBehaviours = []behaviour{
-	{name: "transform/server time is that of the request, in milliseconds", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/server time of the request in milliseconds", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"at": gc.ServerTimestamp, "m": fields{"at": gc.ServerTimestamp}})
 		d := get(t, c, "k/a").Data()
 		wantServerTime(t, d["at"], r)
@@ -325,7 +325,7 @@ var transformBehaviours = []behaviour{
 		update(t, c, "n", gc.Increment(3))
 		wantFields(t, c, "k/a", fields{"n": int64(8)})
 	}},
-	{name: "transform/increment of a double gives a double", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/increment of a double is a double", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 5})
 		update(t, c, "n", gc.Increment(0.5))
 		wantFields(t, c, "k/a", fields{"n": 5.5})
@@ -335,7 +335,7 @@ var transformBehaviours = []behaviour{
 		update(t, c, "n", gc.Increment(3))
 		wantFields(t, c, "k/a", fields{"n": int64(3)})
 	}},
-	{name: "transform/increment replaces what is no number", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/increment replaces a value that is not a number", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": "text"})
 		update(t, c, "n", gc.Increment(3))
 		wantFields(t, c, "k/a", fields{"n": int64(3)})
@@ -371,27 +371,27 @@ var transformBehaviours = []behaviour{
 		update(t, c, "m", gc.FieldTransformMinimum(3.5))
 		wantFields(t, c, "k/a", fields{"n": int64(5), "m": 3.5})
 	}},
-	{name: "transform/maximum of what is no number sets it", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/maximum replaces a value that is not a number", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": "text"})
 		update(t, c, "n", gc.FieldTransformMaximum(-1))
 		wantFields(t, c, "k/a", fields{"n": int64(-1)})
 	}},
-	{name: "transform/array union appends what is missing, in order", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/array union appends missing elements in order", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"t": []any{"a", 1}})
 		update(t, c, "t", gc.ArrayUnion("b", 1.0, "a", "b", "c"))
 		wantFields(t, c, "k/a", fields{"t": []any{"a", int64(1), "b", "c"}})
 	}},
-	{name: "transform/array union replaces what is no array", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/array union replaces a value that is not an array", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"t": 5})
 		update(t, c, "t", gc.ArrayUnion("b"))
 		wantFields(t, c, "k/a", fields{"t": []any{"b"}})
 	}},
-	{name: "transform/array remove takes all equal elements", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/array remove removes all equal elements", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"t": []any{"a", 1, "a", 1.0, "b"}})
 		update(t, c, "t", gc.ArrayRemove("a", 1))
 		wantFields(t, c, "k/a", fields{"t": []any{"b"}})
 	}},
-	{name: "transform/array remove from a missing field makes an empty array", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/array remove of a missing field sets an empty array", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{})
 		update(t, c, "t", gc.ArrayRemove("a"))
 		wantFields(t, c, "k/a", fields{"t": []any{}})
@@ -408,7 +408,7 @@ func wantServerTime(t *testing.T, got any, r *gc.WriteResult) {
 	t.Helper()
 	at := got.(time.Time)
 	if before := r.UpdateTime.Sub(at); before < 0 || before > time.Minute || !at.Equal(at.Truncate(time.Millisecond)) {
-		t.Errorf("server time %v, update time %v", at, r.UpdateTime)
+		t.Errorf("the server time %v does not precede the update time %v by at most a minute, in milliseconds", at, r.UpdateTime)
 	}
 }
 
@@ -420,7 +420,7 @@ func update(t *testing.T, c *gc.Client, path string, value any) {
 }
 
 var batchBehaviours = []behaviour{
-	{name: "batch/all writes happen at one time", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/all writes have the same time", run: func(t *testing.T, c *gc.Client) {
 		results, err := c.Batch().Set(c.Doc("k/a"), fields{"x": 1}).Create(c.Doc("k/b"), fields{"x": 2}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		must(t, err)
 		wantEqual(t, results[0].UpdateTime, results[1].UpdateTime)
@@ -437,7 +437,7 @@ var batchBehaviours = []behaviour{
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "batch/writes of one document build on each other", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/several writes of one document", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"n": 1}).Update(c.Doc("k/a"), []gc.Update{{Path: "n", Value: gc.Increment(1)}}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
@@ -454,7 +454,7 @@ var batchBehaviours = []behaviour{
 		_, err := b.Commit(ctxOf(t))
 		must(t, err)
 	}},
-	{name: "bulk writer/each write succeeds or fails for itself", run: func(t *testing.T, c *gc.Client) {
+	{name: "bulk writer/each write succeeds or fails independently", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/b", fields{"x": 1})
 		w := c.BulkWriter(ctxOf(t))
 		good, err := w.Create(c.Doc("k/a"), fields{"x": 1})

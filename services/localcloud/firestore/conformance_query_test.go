@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// mixed has one document for each kind of value, named in their order.
+// mixed has one document for each kind of value, with names in the order of the values.
 var mixed = map[string]fields{
 	"a-null": {"v": nil}, "b-false": {"v": false}, "c-true": {"v": true}, "d-nan": {"v": math.NaN()},
 	"e-minf": {"v": math.Inf(-1)}, "f-1": {"v": 1}, "g-1.5": {"v": 1.5}, "h-time": {"v": time.Unix(0, 0)},
@@ -27,7 +27,7 @@ func numbers() map[string]fields {
 	}
 }
 
-// on runs a query on the collection k, filled with documents.
+// on returns a test that runs a query on the collection k, filled with documents.
 func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, docs)
@@ -35,7 +35,7 @@ func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func
 	}
 }
 
-// refused runs a query that must fail with the code want.
+// refused returns a test of a query that must fail with the code want.
 func refused(query func(gc.Query) gc.Query, want codes.Code) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
@@ -44,11 +44,11 @@ func refused(query func(gc.Query) gc.Query, want codes.Code) func(*testing.T, *g
 }
 
 var queryBehaviours = []behaviour{
-	{name: "query/all documents in the order of their ids", run: on(numbers(), func(q gc.Query) gc.Query { return q }, "a b c d e")},
-	{name: "query/ids are ordered by bytes, not by letters or numbers", run: on(map[string]fields{"10": {}, "2": {}, "B": {}, "a": {}, "é": {}, "~": {}},
+	{name: "query/all documents in the order of their IDs", run: on(numbers(), func(q gc.Query) gc.Query { return q }, "a b c d e")},
+	{name: "query/IDs are ordered by bytes, not by letters or numbers", run: on(map[string]fields{"10": {}, "2": {}, "B": {}, "a": {}, "é": {}, "~": {}},
 		func(q gc.Query) gc.Query { return q }, "10 2 B a ~ é")},
-	{name: "query/an empty collection gives nothing", run: func(t *testing.T, c *gc.Client) { wantIDs(t, c.Collection("none").Query, "") }},
-	{name: "query/collections below are not included", run: func(t *testing.T, c *gc.Client) {
+	{name: "query/an empty collection has no results", run: func(t *testing.T, c *gc.Client) { wantIDs(t, c.Collection("none").Query, "") }},
+	{name: "query/subcollections are not included", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{})
 		set(t, c, "k/a/k/b", fields{})
 		wantIDs(t, c.Collection("k").Query, "a")
@@ -57,11 +57,11 @@ var queryBehaviours = []behaviour{
 	{name: "where/equal compares integers and doubles by value", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "==", 2.0) }, "b c")},
 	{name: "where/equal to null finds null, not missing fields", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "==", nil) }, "a-null")},
 	{name: "where/equal to NaN finds NaN", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "==", math.NaN()) }, "d-nan")},
-	{name: "where/equal to an array compares all of it", run: on(map[string]fields{"a": {"v": []any{1, 2}}, "b": {"v": []any{1}}},
+	{name: "where/equal to an array compares all elements", run: on(map[string]fields{"a": {"v": []any{1, 2}}, "b": {"v": []any{1}}},
 		func(q gc.Query) gc.Query { return q.Where("v", "==", []any{1}) }, "b")},
-	{name: "where/equal to a map compares all of it", run: on(map[string]fields{"a": {"v": fields{"x": 1, "y": 1}}, "b": {"v": fields{"x": 1}}},
+	{name: "where/equal to a map compares all members", run: on(map[string]fields{"a": {"v": fields{"x": 1, "y": 1}}, "b": {"v": fields{"x": 1}}},
 		func(q gc.Query) gc.Query { return q.Where("v", "==", fields{"x": 1}) }, "b")},
-	{name: "where/not equal leaves out null and missing fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "!=", 2) }, "a d")},
+	{name: "where/not equal omits null and missing fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "!=", 2) }, "a d")},
 	{name: "where/not equal to null finds all other values", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "!=", nil).Limit(3) }, "b-false c-true d-nan")},
 	{name: "where/less than", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "<", 2) }, "a")},
 	{name: "where/less or equal", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "<=", 2) }, "a b c")},
@@ -79,9 +79,9 @@ var queryBehaviours = []behaviour{
 	{name: "where/a quoted path", run: on(map[string]fields{"a": {"m.p": 1}, "b": {"m": fields{"p": 1}}},
 		func(q gc.Query) gc.Query { return q.WherePath(gc.FieldPath{"m.p"}, "==", 1) }, "a")},
 	{name: "where/in", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "in", []int{1, 3}) }, "a d")},
-	{name: "where/in answers a document once", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "in", []any{2, 2.0, 2}) }, "b c")},
+	{name: "where/in returns a document once", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "in", []any{2, 2.0, 2}) }, "b c")},
 	{name: "where/in with an order", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("g", "in", []string{"x", "y"}).OrderBy("n", gc.Desc) }, "d c b a")},
-	{name: "where/not in leaves out missing fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1, 3}) }, "b c")},
+	{name: "where/not in omits missing fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1, 3}) }, "b c")},
 	{name: "where/array contains", run: on(map[string]fields{"a": {"t": []any{1, "x"}}, "b": {"t": []any{2}}, "c": {"t": "x"}},
 		func(q gc.Query) gc.Query { return q.Where("t", "array-contains", "x") }, "a")},
 	{name: "where/array contains any", run: on(map[string]fields{"a": {"t": []any{1, "x"}}, "b": {"t": []any{2}}, "c": {"t": []any{3}}},
@@ -134,8 +134,8 @@ var queryBehaviours = []behaviour{
 		seed(t, c, map[string]fields{"a": {"v": c.Doc("x/a!")}, "b": {"v": c.Doc("x/a/y/b")}, "c": {"v": c.Doc("x/a")}})
 		wantIDs(t, c.Collection("k").OrderBy("v", gc.Asc), "c b a")
 	}},
-	{name: "order/a document without the field is left out", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("g", gc.Asc) }, "a b c d")},
-	{name: "order/by another field than the range", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">", 1).OrderBy("g", gc.Desc) }, "d c b")},
+	{name: "order/a document without the field is omitted", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("g", gc.Asc) }, "a b c d")},
+	{name: "order/by a field other than that of the range", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">", 1).OrderBy("g", gc.Desc) }, "d c b")},
 	{name: "order/descending by id alone is FailedPrecondition", run: refused(func(q gc.Query) gc.Query { return q.OrderBy(gc.DocumentID, gc.Desc) }, codes.FailedPrecondition)},
 	{name: "order/descending by id with a filter works", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("g", "==", "x").OrderBy(gc.DocumentID, gc.Desc) }, "e b a")},
 	{name: "order/one field twice is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("n", gc.Asc) }, codes.InvalidArgument)},
@@ -144,14 +144,14 @@ var queryBehaviours = []behaviour{
 	{name: "limit/more than there are", run: on(numbers(), func(q gc.Query) gc.Query { return q.Limit(100) }, "a b c d e")},
 	{name: "limit/the last ones, in the query's order", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).LimitToLast(2) }, "c d")},
 	{name: "offset/skips", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).Offset(1).Limit(2) }, "b c")},
-	{name: "offset/beyond the end gives nothing", run: on(numbers(), func(q gc.Query) gc.Query { return q.Offset(10) }, "")},
+	{name: "offset/beyond the end has no results", run: on(numbers(), func(q gc.Query) gc.Query { return q.Offset(10) }, "")},
 	{name: "select/named fields only", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1, "m": fields{"p": 1, "q": 2}, "y": 1})
 		docs, err := c.Collection("k").Select("x", "m.p", "none").Documents(ctxOf(t)).GetAll()
 		must(t, err)
 		wantEqual(t, docs[0].Data(), fields{"x": int64(1), "m": fields{"p": int64(1)}})
 	}},
-	{name: "select/nothing but names", run: func(t *testing.T, c *gc.Client) {
+	{name: "select/names only", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		docs, err := c.Collection("k").Select().Documents(ctxOf(t)).GetAll()
 		must(t, err)
@@ -176,7 +176,7 @@ var queryBehaviours = []behaviour{
 		set(t, c, "x/1/k/c", fields{"n": 2})
 		wantIDs(t, c.CollectionGroup("k").Where("n", "==", 1), "a b")
 	}},
-	{name: "group/partitions cover everything once", run: func(t *testing.T, c *gc.Client) {
+	{name: "group/partitions cover all documents once", run: func(t *testing.T, c *gc.Client) {
 		for _, p := range []string{"k/a", "k/b", "x/1/k/c", "x/1/k/d", "x/2/k/e"} {
 			set(t, c, p, fields{})
 		}
@@ -189,9 +189,9 @@ var queryBehaviours = []behaviour{
 			n += len(docs)
 		}
 		if n != 5 || len(queries) < 2 {
-			t.Errorf("%d documents in %d parts", n, len(queries))
+			t.Errorf("the partitions have %d documents in %d parts, want 5 in at least 2", n, len(queries))
 		}
-	}, onlyOurs: "it does not partition small collections"},
+	}, onlyOurs: "the emulator does not partition small collections"},
 	{name: "query/5,000 documents", run: func(t *testing.T, c *gc.Client) {
 		for range 10 {
 			b := c.Batch() //nolint:staticcheck // the atomic batch
@@ -209,9 +209,9 @@ var queryBehaviours = []behaviour{
 
 var cursorBehaviours = []behaviour{
 	{name: "cursor/start at includes equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).StartAt(2) }, "b c d")},
-	{name: "cursor/start after leaves out equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).StartAfter(2) }, "d")},
+	{name: "cursor/start after omits equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).StartAfter(2) }, "d")},
 	{name: "cursor/end at includes equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt(2) }, "a b c")},
-	{name: "cursor/end before leaves out equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndBefore(2) }, "a")},
+	{name: "cursor/end before omits equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndBefore(2) }, "a")},
 	{name: "cursor/start after, descending", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Desc).StartAfter(2) }, "a")},
 	{name: "cursor/two fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("g", gc.Asc).OrderBy("n", gc.Asc).StartAfter("x", 1) }, "b c d")},
 	{name: "cursor/a value of another kind", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt("text") }, "a b c d")},
@@ -233,13 +233,14 @@ var cursorBehaviours = []behaviour{
 		seed(t, c, numbers())
 		pages(t, c.Collection("k").Query, "a b c d e")
 	}},
-	{name: "cursor/beyond the end gives nothing", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).StartAfter(99) }, "")},
+	{name: "cursor/beyond the end has no results", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).StartAfter(99) }, "")},
 	{name: "cursor/an order bound by an equality", run: on(numbers(), func(q gc.Query) gc.Query {
 		return q.Where("g", "==", "x").OrderBy("g", gc.Asc).OrderBy("n", gc.Asc).StartAfter("x", 1)
 	}, "b")},
 }
 
-// pages reads a query one document at a time, each page after the last document.
+// pages reads a query page by page with one document each. Each page starts after the last
+// document.
 func pages(t *testing.T, q gc.Query, want string) {
 	t.Helper()
 	var got []string
@@ -290,7 +291,7 @@ var aggregateBehaviours = []behaviour{
 		q := c.Collection("k").Limit(2)
 		wantEqual(t, aggregate(t, q.NewAggregationQuery().WithCount("n")), map[string]any{"n": int64(2)})
 	}},
-	{name: "aggregate/count of nothing is 0", run: func(t *testing.T, c *gc.Client) {
+	{name: "aggregate/count of no documents is 0", run: func(t *testing.T, c *gc.Client) {
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithCount("n")), map[string]any{"n": int64(0)})
 	}},
 	{name: "aggregate/sum of integers is an integer", run: func(t *testing.T, c *gc.Client) {
@@ -301,7 +302,7 @@ var aggregateBehaviours = []behaviour{
 		seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 0.5}, "c": {"n": "text"}})
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithSum("n", "s")), map[string]any{"s": 1.5})
 	}},
-	{name: "aggregate/sum of nothing is 0", run: func(t *testing.T, c *gc.Client) {
+	{name: "aggregate/sum of no documents is 0", run: func(t *testing.T, c *gc.Client) {
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithSum("n", "s")), map[string]any{"s": int64(0)})
 	}},
 	{name: "aggregate/sum that overflows is a double", run: func(t *testing.T, c *gc.Client) {
@@ -312,11 +313,11 @@ var aggregateBehaviours = []behaviour{
 		seed(t, c, numbers())
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithAvg("n", "s")), map[string]any{"s": 2.0})
 	}},
-	{name: "aggregate/average of nothing is null", run: func(t *testing.T, c *gc.Client) {
+	{name: "aggregate/average of no documents is null", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, map[string]fields{"a": {"n": "text"}})
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithAvg("n", "s")), map[string]any{"s": nil})
 	}},
-	{name: "aggregate/a count beside a sum leaves out documents without the field", run: func(t *testing.T, c *gc.Client) {
+	{name: "aggregate/a count with a sum omits documents without the field", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithCount("n").WithSum("n", "s")), map[string]any{"n": int64(4), "s": int64(8)})
 	}},

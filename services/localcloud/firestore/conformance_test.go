@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// behaviour is something that production documents, shown with Google's client.
+// behaviour is documented behaviour of production, shown with Google's client.
 type behaviour struct {
 	name string
 	run  func(t *testing.T, c *gc.Client)
@@ -33,11 +33,11 @@ func conformance() []behaviour {
 		cursorBehaviours, aggregateBehaviours, transactionBehaviours, listenBehaviours, limitBehaviours)
 }
 
-// TestConformance gives each behaviour a server of its own.
+// TestConformance runs each behaviour on a separate server.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	if n := len(conformance()); n < 120 {
-		t.Errorf("only %d behaviours", n)
+		t.Errorf("the suite has only %d behaviours, want at least 120", n)
 	}
 	for _, b := range conformance() {
 		t.Run(b.name, func(t *testing.T) {
@@ -47,13 +47,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceOfTheEmulator keeps the suite honest: Google's emulator passes it too.
+// TestConformanceOfTheEmulator checks the suite: Google's emulator must also pass it.
 func TestConformanceOfTheEmulator(t *testing.T) {
 	t.Parallel()
 	conn := startEmulatorConn(t)
 	for i, b := range conformance() {
 		if b.onlyOurs != "" {
-			t.Logf("%s: not asked of the emulator: %s", b.name, b.onlyOurs)
+			t.Logf("%s does not run on the emulator: %s", b.name, b.onlyOurs)
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
@@ -110,14 +110,14 @@ func must(t testing.TB, err error) {
 func wantCode(t *testing.T, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
-		t.Errorf("error is %v, want %v", err, want)
+		t.Errorf("the error is %v, want %v", err, want)
 	}
 }
 
 func wantEqual(t *testing.T, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("the values differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -133,7 +133,7 @@ func wantMissing(t *testing.T, c *gc.Client, path string) {
 	wantCode(t, err, codes.NotFound)
 }
 
-// seed writes documents by id into the collection k.
+// seed writes documents by ID into the collection k.
 func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	t.Helper()
 	b := c.Batch() //nolint:staticcheck // all at once
@@ -144,7 +144,7 @@ func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	must(t, err)
 }
 
-// wantIDs runs a query and compares the ids, in order, written with spaces between.
+// wantIDs runs a query and compares the IDs in order, separated by spaces.
 func wantIDs(t *testing.T, q gc.Query, want string) {
 	t.Helper()
 	docs, err := q.Documents(ctxOf(t)).GetAll()
@@ -154,7 +154,7 @@ func wantIDs(t *testing.T, q gc.Query, want string) {
 		ids = append(ids, d.Ref.ID)
 	}
 	if got := strings.Join(ids, " "); got != want {
-		t.Errorf("query answers %q, want %q", got, want)
+		t.Errorf("the query returned %q, want %q", got, want)
 	}
 }
 

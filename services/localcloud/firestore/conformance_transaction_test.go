@@ -17,7 +17,7 @@ var transactionBehaviours = []behaviour{
 		must(t, c.RunTransaction(ctxOf(t), addOne(c)))
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
 	}},
-	{name: "transaction/several documents at one time", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/several documents with the same time", run: func(t *testing.T, c *gc.Client) {
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Create(c.Doc("k/a"), fields{"n": 1}); err != nil {
 				return err
@@ -26,7 +26,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantEqual(t, get(t, c, "k/a").UpdateTime, get(t, c, "k/b").UpdateTime)
 	}},
-	{name: "transaction/an error of its function writes nothing", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/no write after an error of its function", run: func(t *testing.T, c *gc.Client) {
 		mine := errors.New("mine")
 		err := c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Set(c.Doc("k/a"), fields{"n": 1}); err != nil {
@@ -35,7 +35,7 @@ var transactionBehaviours = []behaviour{
 			return mine
 		})
 		if !errors.Is(err, mine) {
-			t.Errorf("error is %v", err)
+			t.Errorf("the error is %v, want the function's error", err)
 		}
 		wantMissing(t, c, "k/a")
 	}},
@@ -50,7 +50,7 @@ var transactionBehaviours = []behaviour{
 		wantCode(t, err, codes.AlreadyExists)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "transaction/a missing document is NotFound within it", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			_, err := tx.Get(c.Doc("k/none"))
 			wantCode(t, err, codes.NotFound)
@@ -58,7 +58,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantFields(t, c, "k/none", fields{"n": int64(1)})
 	}},
-	{name: "transaction/a query within it", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a query", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			docs, err := tx.Documents(c.Collection("k").Where("g", "==", "y")).GetAll()
@@ -80,7 +80,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}))
 	}},
-	{name: "transaction/read only sees one moment", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/read only sees a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 1}})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			a, err := tx.Get(c.Doc("k/a"))
@@ -96,7 +96,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only queries see one moment", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/read only queries see a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
@@ -113,7 +113,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only does not keep others from writing", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/read only does not block writes", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
@@ -123,7 +123,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/two that add to one document lose nothing", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/two concurrent increments", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 0})
 		var wg sync.WaitGroup
 		for range 2 {
@@ -138,7 +138,7 @@ var transactionBehaviours = []behaviour{
 		wg.Wait()
 		wantFields(t, c, "k/a", fields{"n": int64(6)})
 	}},
-	{name: "transaction/of two that create one document one wins", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/two concurrent creates, one success", run: func(t *testing.T, c *gc.Client) {
 		var wg sync.WaitGroup
 		won := make(chan string, 2)
 		for _, who := range []string{"x", "y"} {
@@ -159,11 +159,11 @@ var transactionBehaviours = []behaviour{
 		wg.Wait()
 		close(won)
 		if len(won) != 1 {
-			t.Fatalf("%d winners", len(won))
+			t.Fatalf("%d transactions succeeded, want 1", len(won))
 		}
 		wantFields(t, c, "k/slug", fields{"by": <-won})
 	}},
-	{name: "transaction/a write beside it waits until it is over", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a concurrent write waits for its end", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		read, written := make(chan struct{}), make(chan error, 1)
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
@@ -184,7 +184,7 @@ var transactionBehaviours = []behaviour{
 		must(t, <-written)
 		wantFields(t, c, "k/a", fields{"n": int64(2), "other": true})
 	}},
-	{name: "transaction/what it wrote is seen by the next read", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/its writes are visible to the next read", run: func(t *testing.T, c *gc.Client) {
 		for i := range 20 {
 			must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 				return tx.Set(c.Doc("k/a"), fields{"n": i})
@@ -192,7 +192,7 @@ var transactionBehaviours = []behaviour{
 			wantFields(t, c, "k/a", fields{"n": int64(i)})
 		}
 	}},
-	{name: "transaction/a read after a write in it is refused by the client", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/the client rejects a read after a write", run: func(t *testing.T, c *gc.Client) {
 		err := c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Set(c.Doc("k/a"), fields{"n": 1}); err != nil {
 				return err
@@ -201,7 +201,7 @@ var transactionBehaviours = []behaviour{
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "read after write") {
-			t.Errorf("error is %v", err)
+			t.Errorf("the error is %v, want one about a read after a write", err)
 		}
 	}},
 }
@@ -214,7 +214,7 @@ func ids(docs []*gc.DocumentSnapshot) string {
 	return strings.Join(out, " ")
 }
 
-// addOne is the classic read-modify-write of k/a.
+// addOne returns the usual read-modify-write of k/a.
 func addOne(c *gc.Client) func(context.Context, *gc.Transaction) error {
 	return func(_ context.Context, tx *gc.Transaction) error {
 		d, err := tx.Get(c.Doc("k/a"))
@@ -226,7 +226,7 @@ func addOne(c *gc.Client) func(context.Context, *gc.Transaction) error {
 }
 
 var listenBehaviours = []behaviour{
-	{name: "listen/a document, from missing through changes to deleted", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a document that is created, changed and deleted", run: func(t *testing.T, c *gc.Client) {
 		it := c.Doc("k/a").Snapshots(ctxOf(t))
 		defer it.Stop()
 		next := func() *gc.DocumentSnapshot {
@@ -251,12 +251,12 @@ var listenBehaviours = []behaviour{
 		defer it.Stop()
 		wantNext(t, it, "b a", "added b, added a")
 	}},
-	{name: "listen/a query of nothing starts with nothing", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a query without results starts empty", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
 	}},
-	{name: "listen/a query sees documents come, change and go", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a query with added, changed and removed documents", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Asc).Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
@@ -272,7 +272,7 @@ var listenBehaviours = []behaviour{
 		must(t, err)
 		wantNext(t, it, "", "removed b")
 	}},
-	{name: "listen/a limited query fills up when one goes", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a limited query gets a replacement for a removed document", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		it := c.Collection("k").OrderBy("n", gc.Asc).Limit(2).Snapshots(ctxOf(t))
 		defer it.Stop()
@@ -288,7 +288,7 @@ var listenBehaviours = []behaviour{
 		seed(t, c, map[string]fields{"a": {}, "b": {}, "c": {}})
 		wantNext(t, it, "a b c", "added a, added b, added c")
 	}},
-	{name: "listen/other collections do not disturb", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/changes of other collections are ignored", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
@@ -304,7 +304,7 @@ var listenBehaviours = []behaviour{
 		set(t, c, "x/1/k/a", fields{})
 		wantNext(t, it, "a", "added a")
 	}},
-	{name: "listen/snapshots grow in read time", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/snapshots have increasing read times", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		first, err := it.Next()
@@ -313,10 +313,10 @@ var listenBehaviours = []behaviour{
 		second, err := it.Next()
 		must(t, err)
 		if !second.ReadTime.After(first.ReadTime) || second.ReadTime.Before(r.UpdateTime) {
-			t.Errorf("read times %v, %v, written at %v", first.ReadTime, second.ReadTime, r.UpdateTime)
+			t.Errorf("the read times are %v and %v, want an increase to at least the update time %v", first.ReadTime, second.ReadTime, r.UpdateTime)
 		}
 	}},
-	{name: "listen/a query that is refused ends the iterator", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/an invalid query ends the iterator", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Where("n", "in", make([]int, 31)).Snapshots(ctxOf(t))
 		defer it.Stop()
 		_, err := it.Next()
@@ -324,7 +324,7 @@ var listenBehaviours = []behaviour{
 	}},
 }
 
-// wantNext compares the next snapshot's documents and its changes.
+// wantNext compares the documents and changes of the next snapshot.
 func wantNext(t *testing.T, it *gc.QuerySnapshotIterator, want, changes string) {
 	t.Helper()
 	snap, err := it.Next()
@@ -359,21 +359,21 @@ var limitBehaviours = []behaviour{
 		}
 		_, err := b.Commit(ctxOf(t))
 		wantCode(t, err, codes.InvalidArgument)
-	}, onlyOurs: "its transport refuses more than 4 MiB"},
-	{name: "limit/an id of 1,500 bytes is accepted", run: func(t *testing.T, c *gc.Client) {
+	}, onlyOurs: "the emulator's transport rejects more than 4 MiB"},
+	{name: "limit/an ID of 1,500 bytes is accepted", run: func(t *testing.T, c *gc.Client) {
 		id := strings.Repeat("i", 1500)
 		set(t, c, "k/"+id, fields{"x": 1})
 		wantFields(t, c, "k/"+id, fields{"x": int64(1)})
 	}},
-	{name: "limit/an id over 1,500 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID over 1,500 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/"+strings.Repeat("i", 1501)).Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/an id like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/__x__").Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/the ids . and .. are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/the IDs . and .. are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		for _, id := range []string{".", ".."} {
 			_, err := c.Doc("k/"+id).Set(ctxOf(t), fields{"x": 1})
 			wantCode(t, err, codes.InvalidArgument)

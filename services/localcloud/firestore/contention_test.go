@@ -19,7 +19,7 @@ import (
 
 const database = "projects/linkreel/databases/(default)"
 
-// session drives transactions call by call, as no client library does.
+// session drives transactions call by call, unlike client libraries.
 type session struct {
 	t *testing.T
 	pb.FirestoreClient
@@ -54,7 +54,7 @@ func getRequest(id string) *pb.GetDocumentRequest {
 	return &pb.GetDocumentRequest{Name: database + "/documents/k/" + id}
 }
 
-// find reads with a query: up to two documents with n == 1.
+// find reads with a query that returns up to two documents with n == 1.
 func (s *session) find(tx []byte) (n int) {
 	s.t.Helper()
 	stream, err := s.RunQuery(ctxOf(s.t), &pb.RunQueryRequest{
@@ -94,13 +94,13 @@ func TestContention(t *testing.T) {
 		mode firestore.Mode
 		run  func(t *testing.T, s *session)
 	}{
-		{"pessimistic: a write waits for a reading transaction, then is Aborted", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a write waits for a reading transaction and is then Aborted", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			start := time.Now()
 			wantCode(t, s.write(nil, "a", 1), codes.Aborted)
 			if took := time.Since(start); took < 50*time.Millisecond {
-				t.Errorf("gave up after %v", took)
+				t.Errorf("the write was Aborted after %v, want at least 50 ms", took)
 			}
 			must(t, s.write(tx, "a", 2))
 			must(t, s.write(nil, "a", 3))
@@ -110,12 +110,12 @@ func TestContention(t *testing.T) {
 			must(t, s.read(tx, "a"))
 			must(t, s.read(nil, "a"))
 		}},
-		{"pessimistic: other documents are free", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: other documents are not locked", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "b", 1))
 		}},
-		{"pessimistic: of two that wait for each other one is Aborted at once, the other goes on", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a deadlock aborts one of two transactions immediately", firestore.Pessimistic, func(t *testing.T, s *session) {
 			one, two := s.begin(), s.begin()
 			must(t, s.read(one, "a"))
 			must(t, s.read(two, "a"))
@@ -127,10 +127,10 @@ func TestContention(t *testing.T) {
 			wg.Wait()
 			first, second := <-errs, <-errs
 			if (first == nil) == (second == nil) {
-				t.Errorf("answers %v and %v, want one success", first, second)
+				t.Errorf("the transactions returned %v and %v, want one success", first, second)
 			}
 		}},
-		{"pessimistic: a rollback lets waiting writes pass", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a rollback releases waiting writes", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			_, err := s.Rollback(ctxOf(t), &pb.RollbackRequest{Database: database, Transaction: tx})
@@ -138,20 +138,20 @@ func TestContention(t *testing.T) {
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "a", 2), codes.InvalidArgument)
 		}},
-		{"pessimistic: what a query has found is locked", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: the results of a query are locked", firestore.Pessimistic, func(t *testing.T, s *session) {
 			must(t, s.write(nil, "a", 1))
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 1)
 			wantCode(t, s.write(nil, "a", 2), codes.Aborted)
 			must(t, s.write(tx, "b", 2))
 		}},
-		{"pessimistic: a document that a query would have found aborts", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a new result of a query aborts", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"pessimistic: an idle transaction is given up", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: an idle transaction expires", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			firestore.ExpireTransactions(s.server, time.Hour)
@@ -164,19 +164,19 @@ func TestContention(t *testing.T) {
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "a", 2), codes.Aborted)
 		}},
-		{"optimistic: what was read may be missing and appear", firestore.Optimistic, func(t *testing.T, s *session) {
+		{"optimistic: a missing document that was read is created", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"optimistic: a document that a query would have found aborts", firestore.Optimistic, func(t *testing.T, s *session) {
+		{"optimistic: a new result of a query aborts", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"optimistic: all reads are of one moment", firestore.Optimistic, func(t *testing.T, s *session) {
+		{"optimistic: all reads see a consistent state", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "other"))
 			must(t, s.write(nil, "a", 1))
@@ -203,8 +203,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestContentionLosesNoIncrement has callers increment one document through
-// the real client's transactions, in every mode.
+// TestContentionLosesNoIncrement lets concurrent callers increment one document with transactions
+// of the real client, in every mode.
 func TestContentionLosesNoIncrement(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]firestore.Mode{"pessimistic": firestore.Pessimistic, "optimistic": firestore.Optimistic, "fast": firestore.Fast} {

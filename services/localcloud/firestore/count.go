@@ -4,9 +4,9 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// count returns the number of documents in the result without reading them. ok is true
-// only if the query has no conditions but equalities, reads the current state, and one
-// index holds exactly its documents.
+// count returns the number of documents in the result without reading them. ok is true only if all
+// conditions of the query are equalities, the query reads the current state, and one index contains
+// exactly its documents.
 func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	leaves, simple := q.onlyEqualities()
 	if !simple || q.group || len(sn.changed) > 0 {
@@ -34,8 +34,8 @@ func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	return q.window(n), true, nil
 }
 
-// onlyEqualities reports whether the query is an unordered conjunction of equalities of
-// different fields, and how many there are.
+// onlyEqualities reports whether the query is an unordered conjunction of equalities of different
+// fields, and returns their number.
 func (q *query) onlyEqualities() (leaves int, ok bool) {
 	if q.startAt != nil || q.endAt != nil || len(q.orders) > 1 {
 		return 0, false

@@ -10,17 +10,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// TestDifferentialContention runs the same conflicting transactions on this server and on
-// Google's emulator. Each step is "who what document"; "-" is a call outside any
-// transaction.
+// TestDifferentialContention runs the same conflicting transactions on this server and on Google's
+// emulator. Each step is "who what document". "-" is a call outside a transaction.
 func TestDifferentialContention(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
 	ours := raw(t, server)
 	// Writes concurrent with a query are not compared. The emulator locks the query's whole
-	// collection. We lock the documents of the result, and abort the transaction if a new
-	// document would have been in it. See TestContention.
+	// collection. This server locks the documents of the result, and it aborts the transaction if a
+	// new document would have been in the result. See TestContention.
 	for _, story := range []string{
 		"- write a; 1 read a; - write a; 1 write a; - write a",
 		"- write a; 1 read a; 2 read a; - read a; 1 rollback; 2 write a",

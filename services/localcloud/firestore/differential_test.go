@@ -31,7 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// The operations of one differential run, and how many of them share one database.
+// These are the operations of one differential run, and the number of operations that share a
+// database.
 const (
 	defaultOperations  = 600
 	operationsPerRound = 250
@@ -63,7 +64,7 @@ func dial(tb testing.TB, addr string) pb.FirestoreClient {
 	return pb.NewFirestoreClient(conn)
 }
 
-// owner is the credential that may do everything on Google's emulator.
+// owner is the credential with all permissions on Google's emulator.
 type owner struct{}
 
 func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -83,14 +84,14 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 }
 
 // TestDifferential runs the same random operations on this server and on Google's emulator and
-// compares every response. LINKREEL_DIFFERENTIAL_OPERATIONS and LINKREEL_DIFFERENTIAL_SEED set
-// their number and choice. The default seed is fixed, so that an unrelated change never makes
-// the test fail. LINKREEL_FULL runs five times as many.
+// compares every response. LINKREEL_DIFFERENTIAL_OPERATIONS and LINKREEL_DIFFERENTIAL_SEED set the
+// number of operations and their choice. The default seed is fixed, so an unrelated change never
+// makes the test fail. With LINKREEL_FULL, five times as many operations run.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
-	firestore.IndexEverything(server) // so that the indexes are compared too
+	firestore.IndexEverything(server) // so the test also compares the indexes
 	ours := raw(t, server)
 	byDefault := defaultOperations
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -121,10 +122,10 @@ func TestDifferential(t *testing.T) {
 			if different++; different == 10 {
 				return
 			}
-			break // from here on the two databases differ
+			break // from here on, the two databases differ
 		}
 	}
-	t.Logf("operations by kind: %v; %d of them errors; known differences: %v", kinds, errs, known)
+	t.Logf("operations by kind: %v; %d of them returned errors; known differences: %v", kinds, errs, known)
 }
 
 func envInt(tb testing.TB, name string, byDefault int) int {
@@ -135,13 +136,13 @@ func envInt(tb testing.TB, name string, byDefault int) int {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		tb.Fatalf("%s: %v", name, err)
+		tb.Fatalf("%s failed: %v", name, err)
 	}
 	return n
 }
 
-// answer holds the comparable parts of a response. Times cannot be compared, only whether they
-// changed.
+// answer contains the comparable parts of a response. Times cannot be compared, but whether they
+// changed can.
 type answer struct {
 	code   codes.Code
 	docs   []*pb.Document
@@ -151,10 +152,10 @@ type answer struct {
 	err    *failure
 }
 
-// failure is kept for the log only and never compared.
+// failure is only logged, never compared.
 type failure struct{ text string }
 
-// Equal tells go-cmp to ignore the text.
+// Equal makes go-cmp ignore the text.
 func (*failure) Equal(*failure) bool { return true }
 
 func (a answer) message() string {
@@ -168,12 +169,12 @@ func failed(err error) answer {
 	return answer{code: status.Code(err), err: &failure{err.Error()}}
 }
 
-// differential makes random operations within one database.
+// differential generates random operations on one database.
 type differential struct {
 	*rand.Rand
 	database string
 	clients  [2]pb.FirestoreClient
-	updated  [2]map[string]*timestamppb.Timestamp // by document, as each server sees it
+	updated  [2]map[string]*timestamppb.Timestamp // by document, for each server
 }
 
 func newDifferential(seed uint64, database string, clients ...pb.FirestoreClient) *differential {
@@ -307,7 +308,8 @@ func (d *differential) write() (w *pb.Write, precondition string) {
 	return w, precondition
 }
 
-// overlap reports whether one path contains the other: the protocol forbids both in one mask.
+// overlap reports whether one path contains the other. The protocol allows only one of them in a
+// mask.
 func overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
@@ -343,7 +345,7 @@ func (d *differential) members(n int) *pb.ArrayValue {
 	return a
 }
 
-// prepared fills in preconditions, which differ by server.
+// prepared sets preconditions, which differ between the servers.
 func (d *differential) prepared(side int, w *pb.Write, precondition string) *pb.Write {
 	w = proto.CloneOf(w)
 	exists := func(b bool) *pb.Precondition {
@@ -399,7 +401,7 @@ func (d *differential) commit() operation {
 	}
 }
 
-// note keeps update times for later preconditions, and compares whether they changed.
+// note stores update times for later preconditions, and compares whether they changed.
 func (d *differential) note(side int, a *answer, writes []*pb.Write, results []*pb.WriteResult) {
 	for i, r := range results {
 		name := target(writes[i])
@@ -478,8 +480,8 @@ func (d *differential) structured() *pb.StructuredQuery {
 	return q
 }
 
-// cursor returns values for the query's explicit orders, sometimes one too few, and a
-// reference for the name.
+// cursor returns values for the query's explicit orders, sometimes one too few, and a reference for
+// the name.
 func (d *differential) cursor(q *pb.StructuredQuery) *pb.Cursor {
 	c := &pb.Cursor{Before: d.IntN(2) == 0}
 	for _, o := range q.GetOrderBy() {
@@ -541,7 +543,7 @@ func (d *differential) query() operation {
 	}
 }
 
-// knownQueryDifference names the differences that we keep, with their reason.
+// knownQueryDifference returns the reason for a known difference, or "".
 func knownQueryDifference(q *pb.StructuredQuery, ours, theirs answer) string {
 	return ""
 }
@@ -566,7 +568,7 @@ func (d *differential) runQuery(side int, req *pb.RunQueryRequest) answer {
 	}
 }
 
-// timeless drops the times, which differ between servers.
+// timeless removes the times, which differ between servers.
 func timeless(d *pb.Document) *pb.Document {
 	return &pb.Document{Name: d.GetName(), Fields: d.GetFields()}
 }
@@ -634,7 +636,7 @@ func (d *differential) batchGet() operation {
 	}
 }
 
-// sortAnswer is for answers whose order the protocol leaves open.
+// sortAnswer sorts responses in an order that the protocol does not define.
 func sortAnswer(a *answer) {
 	slices.Sort(a.names)
 	slices.SortFunc(a.docs, func(x, y *pb.Document) int { return strings.Compare(x.GetName(), y.GetName()) })
@@ -697,15 +699,15 @@ func (d *differential) list() operation {
 	}}
 }
 
-// transaction is a short story in one transaction: begin, read, perhaps another
-// writer, commit or roll back, and perhaps use it once more.
+// transaction is a sequence of calls in one transaction: begin, read, perhaps a concurrent write,
+// commit or roll back, and perhaps another use.
 func (d *differential) transaction() operation {
 	readOnly, reads := d.IntN(4) == 0, []string{d.document(), d.document()}
 	q := d.structured()
 	useQuery := d.IntN(2) == 0
 	w, condition := d.write()
 	end := pick(d, "commit", "commit", "commit", "rollback", "commit twice", "commit after rollback")
-	outside, _ := d.write() // of a document that the transaction did not read
+	outside, _ := d.write() // a document that the transaction did not read
 	interfere := !useQuery && !slices.Contains(reads, target(outside)) && d.IntN(3) == 0
 	return operation{
 		kind: "transaction", text: fmt.Sprintf("read only %v, %v, query %v %s, %s %s, %s, outside %v %s", readOnly, reads, useQuery, describe(q), describe(w), condition, end, interfere, describe(outside)),

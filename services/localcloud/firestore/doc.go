@@ -1,7 +1,6 @@
-// Package firestore is an embedded server for google.firestore.v1. Google's own clients
-// run against it: in tests without a port, in small installations with a data file. It
-// is meant to be as strict as production, so that code that passes here also works
-// there.
+// Package firestore is an embedded server for google.firestore.v1. Google's own clients run against
+// it: in tests without a port, and in small installations with a data file. It is as strict as
+// production, so code that passes here also works there.
 //
 //	s, err := firestore.Open(firestore.Options{Path: "data.db", Indexes: indexes})
 //	c, err := s.Client(ctx, "my-project")   // Google's client, without a port

@@ -15,8 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyValue generates values that are close to each other, so that they differ only in
-// late bytes.
+// anyValue generates similar values, so their encodings differ only in late bytes.
 func anyValue(t *rapid.T, depth int) *pb.Value {
 	kinds := 9
 	if depth < 3 {
@@ -71,15 +70,15 @@ func TestEncodingOrdersLikeValues(t *testing.T) {
 		a, b := anyValue(t, 0), anyValue(t, 0)
 		x, y := appendValue(nil, a), appendValue(nil, b)
 		if got, want := bytes.Compare(x, y), compareValues(a, b); cmp.Compare(got, 0) != cmp.Compare(want, 0) {
-			t.Fatalf("%v and %v: encoded %d, compared %d", a, b, got, want)
+			t.Fatalf("%v and %v: the encodings compare as %d, want %d", a, b, got, want)
 		}
 		if !bytes.Equal(x, y) && (bytes.HasPrefix(x, y) || bytes.HasPrefix(y, x)) {
-			t.Fatalf("%v and %v: one encoding begins with the other", a, b)
+			t.Fatalf("%v and %v: one encoding is a prefix of the other", a, b)
 		}
 		invert(x)
 		invert(y)
 		if got, want := bytes.Compare(y, x), compareValues(a, b); cmp.Compare(got, 0) != cmp.Compare(want, 0) {
-			t.Fatalf("%v and %v: inverted %d, compared %d", a, b, got, want)
+			t.Fatalf("%v and %v: the inverted encodings compare as %d, want %d", a, b, got, want)
 		}
 	})
 }
@@ -91,10 +90,10 @@ func TestDocumentKeyIsReversibleAndOrdersLikeNames(t *testing.T) {
 		parent := rapid.SliceOfN(id, 1, 1).Draw(t, "collection")
 		a, b := append(slices.Clone(parent), id.Draw(t, "a")), append(slices.Clone(parent), id.Draw(t, "b"))
 		if got := decodeDocumentKey(documentKey(a)); !slices.Equal(got, a) {
-			t.Fatalf("%q comes back as %q", a, got)
+			t.Fatalf("decodeDocumentKey returned %[2]q, want %[1]q", a, got)
 		}
 		if got, want := bytes.Compare(documentKey(a), documentKey(b)), slices.CompareFunc(a, b, compareSegments); cmp.Compare(got, 0) != cmp.Compare(want, 0) {
-			t.Fatalf("%q and %q: keys %d, names %d", a, b, got, want)
+			t.Fatalf("%q and %q: the keys compare as %d, want %d", a, b, got, want)
 		}
 	})
 }
@@ -115,8 +114,8 @@ func TestParseFieldPath(t *testing.T) {
 	}
 }
 
-// FuzzRunQuery sends queries that no client would make. The server must answer each of
-// them, and an index must not change the answer.
+// FuzzRunQuery sends queries that no client would send. The server must answer each of them, and an
+// index must not change the result.
 func FuzzRunQuery(f *testing.F) {
 	for _, q := range []*pb.StructuredQuery{
 		{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: "k"}}},
@@ -151,17 +150,17 @@ func FuzzRunQuery(f *testing.F) {
 			sig := newSignature()
 			err = s.indexed(q, latest, func(sn *snapshot) error { return s.store.run(sn, q, sig.add) })
 			if err != nil {
-				t.Fatalf("%v: %v", &sq, err)
+				t.Fatalf("the query %v failed: %v", &sq, err)
 			}
 			results[i] = sig.String()
 		}
 		if results[0] != results[1] {
-			t.Fatalf("%v: %q, with indexes %q", &sq, results[0], results[1])
+			t.Fatalf("the query %v returned %q, but with indexes %q", &sq, results[0], results[1])
 		}
 	})
 }
 
-// fuzzStore returns a store with a few documents of every kind, the same at each call.
+// fuzzStore returns a store with a few documents of every kind. They are the same in each call.
 func fuzzStore(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := Open(Options{})
@@ -181,7 +180,7 @@ func fuzzStore(tb testing.TB) *Server {
 	if err := s.commit(tb.Context(), req); err != nil {
 		tb.Fatal(err)
 	}
-	// the same times in all stores, so that results can be compared
+	// the same times in all stores, so results can be compared
 	if err := s.writer.administer(func(sn *snapshot) ([]change, error) {
 		for _, c := range req.changes {
 			d := proto.CloneOf(c.after)

@@ -8,7 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// A database in memory, used through Google's client. Options.Path keeps it in a file.
+// This example uses a database in memory through Google's client. Options.Path would keep it in a
+// file.
 func Example() {
 	server, err := firestore.Open(firestore.Options{})
 	if err != nil {
@@ -32,7 +33,7 @@ func Example() {
 	// Output: hello
 }
 
-// With declared indexes, a query that lacks one fails as in production.
+// With declared indexes, a query without an index fails as in production.
 func ExampleParseIndexes() {
 	indexes, err := firestore.ParseIndexes([]byte(`{"indexes": [{"collectionGroup": "links", "queryScope": "COLLECTION",
 		"fields": [{"fieldPath": "owner", "order": "ASCENDING"}, {"fieldPath": "createdAt", "order": "DESCENDING"}]}]}`))

@@ -15,19 +15,19 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// IndexEverything makes every query build the index that serves it best.
+// IndexEverything makes every query build its best index.
 func IndexEverything(s *Server) { s.store.adaptive = -1 }
 
-// Write commits writes without going through the network.
+// Write commits writes without the network.
 func Write(s *Server, writes ...*pb.Write) error {
 	return s.commit(context.Background(), &commitRequest{writes: writes, size: 1})
 }
 
-// Examined is how many documents queries have looked at.
+// Examined returns the number of documents that queries have read.
 func Examined(s *Server) int64 { return s.store.examined.Load() }
 
-// HoldCommits stops the writer before it syncs. reached receives a value when it has
-// stopped. goOn releases it, and later commits are not held.
+// HoldCommits stops the writer before it syncs. reached receives a value when the writer has
+// stopped. goOn releases the writer, and later commits are not held.
 func HoldCommits(s *Server) (reached <-chan struct{}, goOn func()) {
 	at, gate := make(chan struct{}, 1), make(chan struct{})
 	s.writer.beforeSync = func() {
@@ -60,8 +60,8 @@ func ExpireTransactions(s *Server, ahead time.Duration) {
 	later.expire()
 }
 
-// CheckConsistency compares all data derived from documents (indexes, lists of
-// collections, counts) with the documents.
+// CheckConsistency compares all data that is derived from documents (indexes, lists of collections,
+// counts) with the documents.
 func CheckConsistency(s *Server) error {
 	return s.store.read(latest, func(sn *snapshot) error {
 		return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
@@ -71,7 +71,7 @@ func CheckConsistency(s *Server) error {
 			err := p.docs.ForEach(func(k, record []byte) error {
 				path := decodeDocumentKey(k)
 				if !bytes.Equal(documentKey(path), k) {
-					return fmt.Errorf("key of %v is not what it should be", path)
+					return fmt.Errorf("the key of %v is wrong", path)
 				}
 				d, err := decodeDocument(joinName(database, path), record)
 				if err != nil {
@@ -107,7 +107,7 @@ func checkCounts(p *partition, want map[string]int64) error {
 		return nil
 	})
 	if err == nil && !maps.Equal(got, want) {
-		err = fmt.Errorf("collections are %v, want %v", got, want)
+		err = fmt.Errorf("the collections are %v, want %v", got, want)
 	}
 	groups := 0
 	if err == nil {
@@ -116,13 +116,13 @@ func checkCounts(p *partition, want map[string]int64) error {
 			id, key, _ := strings.Cut(string(k), "\x00")
 			path, _ := decodeSegments([]byte(key))
 			if want[key] == 0 || path[len(path)-1] != id {
-				return fmt.Errorf("group entry %q without documents", k)
+				return fmt.Errorf("the group entry %q has no documents", k)
 			}
 			return nil
 		})
 	}
 	if err == nil && groups != len(want) {
-		err = fmt.Errorf("%d group entries, want %d", groups, len(want))
+		err = fmt.Errorf("there are %d group entries, want %d", groups, len(want))
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func checkIndexes(p *partition, want map[string]map[string][]byte) error {
 			return err
 		}
 		if !maps.EqualFunc(got, want[string(id)], bytes.Equal) {
-			return fmt.Errorf("index %s has %d entries, want %d: %q, want %q", id, len(got), len(want[string(id)]), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want[string(id)])))
+			return fmt.Errorf("the index %s has %d entries, want %d: %q, want %q", id, len(got), len(want[string(id)]), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want[string(id)])))
 		}
 		return nil
 	})

@@ -11,31 +11,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Fault is one kind of failure and its trigger. Without Code, Delay, LoseAnswer or
-// DiskFull it does nothing.
+// Fault is one kind of failure and its trigger. Without Code, Delay, LoseAnswer or DiskFull, it has
+// no effect.
 type Fault struct {
-	// Methods are names such as Commit or RunQuery. An empty list means every method.
+	// Methods contains names such as Commit or RunQuery. An empty list means every method.
 	Methods []string
-	// Every n-th call is hit; 0 and 1 mean every call. Counting starts when the fault is
-	// added, so tests are repeatable.
+	// Every makes the fault hit every n-th call. 0 and 1 mean every call. Counting starts when the
+	// fault is added, so tests are repeatable.
 	Every int
-	// Times is the number of hits after which the fault ends. 0 means never.
+	// Times is the number of hits after which the fault ends. 0 means that it never ends.
 	Times int
-	// Delay is how long the call waits before it is processed.
+	// Delay is the time that the call waits before it is processed.
 	Delay time.Duration
-	// Code is returned instead of processing the call, for instance codes.Aborted or
+	// Code is returned instead of processing the call, for example codes.Aborted or
 	// codes.Unavailable.
 	Code codes.Code
-	// LoseAnswer processes the call, including a commit, and then returns Code, or
-	// Unavailable. The caller cannot know what happened.
+	// LoseAnswer processes the call, including a commit, and then returns Code or Unavailable. The
+	// caller cannot know what happened.
 	LoseAnswer bool
-	// DiskFull makes the disk refuse the writes of a commit. Methods does not apply to
-	// DiskFull, and Every counts batches, which may contain several commits.
+	// DiskFull makes the disk reject the writes of a commit. Methods does not apply to DiskFull,
+	// and Every counts batches, which may contain several commits.
 	DiskFull bool
 }
 
-// Faults is a set of failures to inject. The zero value injects none. It is
-// safe for concurrent use.
+// Faults is a set of failures to inject. The zero value injects none. It is safe for concurrent
+// use.
 type Faults struct {
 	mu     sync.Mutex
 	active []*activeFault
@@ -66,8 +66,8 @@ func (f *Faults) Clear() {
 	f.active = nil
 }
 
-// strike counts a call for each fault for which concerns returns true, and returns the
-// faults that hit the call.
+// strike counts a call for each fault for which concerns returns true. It returns the faults that
+// hit the call.
 func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,8 +84,7 @@ func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	return out
 }
 
-// around applies the faults that hit a call, and makes the call unless a fault replaces
-// it.
+// around applies the faults that hit a call. It makes the call unless a fault replaces it.
 func (f *Faults) around(ctx context.Context, method string, call func() error) error {
 	var lost error
 	hits := f.strike(func(x *Fault) bool {
@@ -99,9 +98,9 @@ func (f *Faults) around(ctx context.Context, method string, call func() error) e
 		}
 		switch {
 		case x.LoseAnswer && x.Code != codes.OK:
-			lost = status.Error(x.Code, "injected fault: the answer was lost")
+			lost = status.Error(x.Code, "injected fault: the response was lost")
 		case x.LoseAnswer:
-			lost = status.Error(codes.Unavailable, "injected fault: the answer was lost")
+			lost = status.Error(codes.Unavailable, "injected fault: the response was lost")
 		case x.Code != codes.OK:
 			return status.Errorf(x.Code, "injected fault: %v", x.Code)
 		}
@@ -123,7 +122,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// diskError returns the error that the faults give a batch, if any.
+// diskError returns the error that the faults inject into a batch, if any.
 func (f *Faults) diskError() error {
 	if len(f.strike(func(x *Fault) bool { return x.DiskFull })) > 0 {
 		return syscall.ENOSPC

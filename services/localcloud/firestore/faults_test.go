@@ -29,25 +29,25 @@ func TestFaults(t *testing.T) {
 			wantEqual(t, got, []codes.Code{0, 0, codes.Aborted, 0, 0, codes.Aborted, 0})
 			wantEqual(t, s.server.Stats().Writes, int64(5))
 		}},
-		{"all calls are unavailable until the fault is lifted", func(t *testing.T, s *session) {
+		{"all calls are unavailable until the fault is removed", func(t *testing.T, s *session) {
 			lift := s.server.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 			wantCode(t, s.write(nil, "a", 1), codes.Unavailable)
 			wantCode(t, s.read(nil, "a"), codes.Unavailable)
 			lift()
 			must(t, s.write(nil, "a", 1))
 		}},
-		{"a fault is over after its number of times", func(t *testing.T, s *session) {
+		{"a fault ends after its number of hits", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Code: codes.ResourceExhausted, Times: 2})
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
 			must(t, s.write(nil, "a", 1))
 		}},
-		{"a lost answer leaves the commit in place", func(t *testing.T, s *session) {
+		{"a lost response does not undo the commit", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true, Times: 1})
 			wantCode(t, s.write(nil, "a", 1), codes.Unavailable)
 			wantEqual(t, s.find(s.begin()), 1)
 		}},
-		{"a call is slow, up to its deadline", func(t *testing.T, s *session) {
+		{"a call is delayed up to its deadline", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"GetDocument"}, Delay: time.Hour})
 			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // another method
 			wantCode(t, err, codes.NotFound)
@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 			_, err = s.GetDocument(ctx, getRequest("a"))
 			wantCode(t, err, codes.DeadlineExceeded)
 		}},
-		{"a full disk refuses commits and keeps what was there", func(t *testing.T, s *session) {
+		{"a full disk rejects commits and keeps the documents", func(t *testing.T, s *session) {
 			must(t, s.write(nil, "a", 1))
 			s.server.Faults().Add(firestore.Fault{DiskFull: true})
 			wantCode(t, s.write(nil, "a", 2), codes.ResourceExhausted)
@@ -112,7 +112,7 @@ func TestMaxSustainedWrites(t *testing.T) {
 	clk := newClock()
 	s := open(t, firestore.Options{Clock: clk.now})
 	c := client(t, s)
-	for i := range 20 { // one write a second
+	for i := range 20 { // one write per second
 		set(t, c, "k/calm", fields{"n": i})
 		clk.move(time.Second)
 	}
@@ -126,13 +126,13 @@ func TestMaxSustainedWrites(t *testing.T) {
 	}{{time.Second, "k/burst", 5}, {10 * time.Second, "k/calm", 1}, {time.Minute, "k/calm", 20.0 / 60}} {
 		got := s.MaxSustainedWrites(tt.window)
 		if got.Document != c.Doc(tt.want).Path || got.PerSecond != tt.rate {
-			t.Errorf("within %v: %+v, want %s at %v/s", tt.window, got, tt.want, tt.rate)
+			t.Errorf("within %v, MaxSustainedWrites returned %+v, want %s at %v/s", tt.window, got, tt.want, tt.rate)
 		}
 	}
 }
 
-// A full disk fails every write. The log says so once a minute at most, and when it is over.
-// Not parallel: the logger is the process's.
+// On a full disk, every write fails. The log must contain a line at most once per minute, and one
+// at the end. This test is not parallel, because it replaces the process's logger.
 func TestAFullDiskIsToldOnce(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -145,12 +145,12 @@ func TestAFullDiskIsToldOnce(t *testing.T) {
 		wantCode(t, s.write(nil, "a", 2), codes.ResourceExhausted)
 	}
 	if s.server.CommitError() == nil {
-		t.Error("the server does not know that commits fail")
+		t.Error("CommitError returned nil while commits fail")
 	}
 	end()
 	must(t, s.write(nil, "a", 3))
 	if s.server.CommitError() != nil || strings.Count(log.String(), "cannot commit") != 1 || strings.Count(log.String(), "level=ERROR") != 1 ||
 		strings.Count(log.String(), "work again") != 1 || !strings.Contains(log.String(), "no space left") {
-		t.Errorf("%v; the log has\n%s", s.server.CommitError(), log.String())
+		t.Errorf("CommitError returned %v, want nil; the log must have one error and one line at the end:\n%s", s.server.CommitError(), log.String())
 	}
 }

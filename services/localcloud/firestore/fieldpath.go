@@ -7,7 +7,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// nameField is the field path that stands for the document's own name.
+// nameField is the field path of the document's name.
 const nameField = "__name__"
 
 // parseFieldPath splits a.b.`c.d` into its segments.
@@ -56,7 +56,7 @@ func parseFieldPath(s string) ([]string, error) {
 	}
 }
 
-// getPath returns nil when nothing is at the path.
+// getPath returns nil if there is no value at the path.
 func getPath(m map[string]*pb.Value, path []string) *pb.Value {
 	for i, k := range path {
 		v, ok := m[k]
@@ -71,8 +71,8 @@ func getPath(m map[string]*pb.Value, path []string) *pb.Value {
 	return nil
 }
 
-// setPath returns m with v at path (nil deletes). It copies each map on the way,
-// so values that others can see never change.
+// setPath returns m with v at path. If v is nil, it deletes the value. It copies each map on the
+// path, so shared values never change.
 func setPath(m map[string]*pb.Value, path []string, v *pb.Value) map[string]*pb.Value {
 	n := make(map[string]*pb.Value, len(m)+1)
 	maps.Copy(n, m)
@@ -96,7 +96,7 @@ func setPath(m map[string]*pb.Value, path []string, v *pb.Value) map[string]*pb.
 	return n
 }
 
-// fieldOf reads a field that a query names, the document's name included.
+// fieldOf reads a field of a query, including the document's name.
 func fieldOf(d *pb.Document, raw string, path []string) *pb.Value {
 	if raw == nameField {
 		return referenceValue(d.GetName())
@@ -104,8 +104,8 @@ func fieldOf(d *pb.Document, raw string, path []string) *pb.Value {
 	return getPath(d.GetFields(), path)
 }
 
-// project keeps only the fields of a read mask or a projection. Without fields it keeps
-// the whole document.
+// project keeps only the fields of a read mask or a projection. Without fields, it keeps the whole
+// document.
 func project(d *pb.Document, fields []string) *pb.Document {
 	if len(fields) == 0 {
 		return d
@@ -113,7 +113,7 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
-		// Every call rejects a bad path before it reads. The name is always in the response.
+		// Every call rejects an invalid path before it reads. The name is always in the response.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -8,16 +8,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds for the past states that can be read. Production keeps an hour. We keep a minute,
-// or less when many large documents change.
+// These constants bound the past states that can be read. Production keeps an hour. This server
+// keeps a minute, or less when many large documents change.
 const (
 	historyWindow   = int64(60e6)
 	historyMaxBytes = 64 << 20
 )
 
-// history remembers the documents as they were before recent commits. Together with the
-// current state it gives the state at an earlier time, which transactions, read times and
-// resumed listeners need.
+// history stores the previous states of recently changed documents. Together with the current
+// state, it provides the state at an earlier time for transactions, read times and resumed
+// listeners.
 type history struct {
 	mu      sync.RWMutex
 	entries []pastVersion // by time
@@ -33,8 +33,8 @@ type pastVersion struct {
 
 func newHistory(floor int64) *history { return &history{floor: floor} }
 
-// add must be called before the commit becomes visible, so that a reader that sees the
-// commit also finds the state before it.
+// add must be called before the commit becomes visible, so a reader that sees the commit also finds
+// the previous state.
 func (h *history) add(v pastVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,8 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes the commits after a time, because they failed. If one of them was a
-// Wipe, the states before that time stay forgotten.
+// retract removes the commits after a time, because they failed. If one of them was a Wipe, the
+// states before that time remain forgotten.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,8 +87,8 @@ func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before returns the documents that changed after at, up to and including upTo, in their
-// state at the time at.
+// before returns the documents that changed after at, up to and including upTo, in their state at
+// the time at.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -107,7 +107,7 @@ func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	return out, nil
 }
 
-// touched reports whether a document for which match holds may have changed after a time.
+// touched reports whether a document for which match returns true may have changed after a time.
 func (h *history) touched(at int64, match func(name string) bool) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -28,17 +28,17 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field. If TTL is set, documents
-// expire at the time in the field.
+// FieldOverride replaces the automatic indexes of one field. If TTL is set, documents expire at the
+// time in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`
 	FieldPath       string          `json:"fieldPath"`
 	TTL             bool            `json:"ttl"`
-	Indexes         []OverrideIndex `json:"indexes"` // nil: keep the automatic ones
+	Indexes         []OverrideIndex `json:"indexes"` // nil keeps the automatic indexes
 }
 
-// OverrideIndex is a single-field index that an override keeps. The override switches
-// off the other indexes of the field.
+// OverrideIndex is a single-field index that an override keeps. The override disables the other
+// indexes of the field.
 type OverrideIndex struct {
 	QueryScope  string `json:"queryScope"`
 	Order       string `json:"order,omitempty"`
@@ -52,14 +52,12 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members is the order of an index that contains every member of a map. It does not occur
-	// in the files.
+	// members is the order of an index with every member of a map. It does not occur in the files.
 	members = "MEMBERS"
 )
 
-// ParseIndexes reads one or more firestore.indexes.json files and combines their
-// declarations. It rejects what the deploy tool would reject: unknown keys, directions
-// and scopes.
+// ParseIndexes parses one or more firestore.indexes.json files and combines their declarations.
+// Like the deploy tool, it rejects unknown keys, directions and scopes.
 func ParseIndexes(files ...[]byte) (*Indexes, error) {
 	all := &Indexes{Composite: []Index{}}
 	for _, b := range files {
@@ -67,7 +65,7 @@ func ParseIndexes(files ...[]byte) (*Indexes, error) {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&one); err != nil {
-			return nil, fmt.Errorf("firestore: read indexes: %w", err)
+			return nil, fmt.Errorf("firestore: cannot parse the indexes: %w", err)
 		}
 		all.Composite = append(all.Composite, one.Composite...)
 		all.Overrides = append(all.Overrides, one.Overrides...)
@@ -109,7 +107,7 @@ func (x *Index) check() error {
 	return nil
 }
 
-// String returns the index in the form that error messages show.
+// String returns the index in the format of error messages.
 func (x *Index) String() string {
 	parts := make([]string, len(x.Fields))
 	for i, f := range x.Fields {
@@ -118,9 +116,8 @@ func (x *Index) String() string {
 	return fmt.Sprintf("%s [%s] %s", x.CollectionGroup, x.QueryScope, strings.Join(parts, ", "))
 }
 
-// missingIndex describes an index that production would require for the query and that is
-// not declared. It returns "" if no index is missing. Each disjunction needs its own
-// index.
+// missingIndex describes an index that production would require for the query and that is not
+// declared. It returns "" if no index is missing. Each disjunction needs its own index.
 func (ix *Indexes) missingIndex(q *query) string {
 	for _, c := range q.disjunctions() {
 		if missing := ix.missingFor(q, q.indexNeed(c)); missing != "" {
@@ -140,8 +137,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 			return ""
 		}
 	}
-	// Single fields have automatic indexes, which can be merged. In a collection group,
-	// even one field needs a declared index.
+	// Single fields have automatic indexes, which can be merged. In a collection group, even a
+	// single field needs a declared index.
 	equal, sorted := len(need.equal), len(need.sorted)
 	switch {
 	case equal+sorted == 0:
@@ -159,9 +156,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed has the fields that must come first in an index. These are the fields of equal,
-// in any order, and then the fields of sorted, in their directions or with all directions
-// reversed.
+// indexNeed contains the fields that must come first in an index. These are the fields of equal in
+// any order, and then the fields of sorted, in their directions or with all directions reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }
@@ -189,8 +185,8 @@ func (q *query) indexNeed(c conjunction) *indexNeed {
 	return n
 }
 
-// serves reports whether the index has the equality fields first, in any order, and then
-// the sorted ones in their order, or the same with every direction reversed.
+// serves reports whether the index has the equality fields first, in any order, and then the sorted
+// fields in their order, with the same directions or with every direction reversed.
 func (x *Index) serves(n *indexNeed) bool {
 	fields := slices.DeleteFunc(slices.Clone(x.Fields), func(f IndexField) bool { return f.FieldPath == nameField })
 	if len(fields) != len(n.equal)+len(n.sorted) {
@@ -216,15 +212,15 @@ func (x *Index) serves(n *indexNeed) bool {
 	return slices.Equal(rest, n.sorted) || slices.Equal(flipped, n.sorted)
 }
 
-// exempted reports whether an override has switched off the field's automatic index.
-// Such an override does not affect composite indexes with the field.
+// exempted reports whether an override has disabled the field's automatic index. Such an override
+// does not affect composite indexes with the field.
 func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	o := ix.override(collection, f.FieldPath)
 	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
 }
 
-// override finds the override that applies to a field: its own, or else that of the
-// nearest enclosing map, since members inherit it.
+// override returns the override of a field: its own, or else that of the nearest enclosing map,
+// because members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {
@@ -260,8 +256,8 @@ func (ix *Indexes) overridden(collection string, f IndexField) bool {
 	})
 }
 
-// has reports whether the override lists an index that serves the field. An index in
-// either direction serves both.
+// has reports whether the override lists an index that serves the field. An index in one direction
+// also serves the other.
 func (o *FieldOverride) has(scope string, f IndexField) bool {
 	return slices.ContainsFunc(o.Indexes, func(x OverrideIndex) bool {
 		return x.QueryScope == scope && x.ArrayConfig == f.ArrayConfig && (x.Order != "") == (f.Order != "")

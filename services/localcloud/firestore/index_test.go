@@ -43,49 +43,49 @@ func TestIndexEnforcement(t *testing.T) {
 		want  codes.Code
 	}{
 		{"a single field needs no index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1) }, codes.OK},
-		{"a range on a single field needs none", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", ">", 1).OrderBy("x", gc.Desc) }, codes.OK},
+		{"a range on a single field needs no index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", ">", 1).OrderBy("x", gc.Desc) }, codes.OK},
 		{"several equalities are merged", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1).Where("y", "==", 1) }, codes.OK},
-		{"an equality and an order need one", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1).OrderBy("n", gc.Desc) }, refused},
-		{"an equality and an order have one", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).OrderBy("n", gc.Desc) }, codes.OK},
+		{"an equality and an order need an index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1).OrderBy("n", gc.Desc) }, refused},
+		{"an equality and an order with their index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).OrderBy("n", gc.Desc) }, codes.OK},
 		{"an index also serves the other direction", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).OrderBy("n", gc.Asc) }, codes.OK},
-		{"in and an order have one", func(c *gc.Client) gc.Query {
+		{"in and an order with their index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("g", "in", []int{1, 2}).OrderBy("n", gc.Asc)
 		}, codes.OK},
-		{"an equality and a range have one", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).Where("n", "<", 5) }, codes.OK},
-		{"two orders have one", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Desc) }, codes.OK},
-		{"two orders in other directions need one", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Asc) }, refused},
-		{"array contains and an order have one", func(c *gc.Client) gc.Query {
+		{"an equality and a range with their index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).Where("n", "<", 5) }, codes.OK},
+		{"two orders with their index", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Desc) }, codes.OK},
+		{"two orders in other directions need an index", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Asc) }, refused},
+		{"array contains and an order with their index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("t", "array-contains", 1).OrderBy("n", gc.Asc)
 		}, codes.OK},
 		{"an equality does not use an array index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("t", "==", 1).OrderBy("n", gc.Asc) }, refused},
 		{"array contains does not use an equality's index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("g", "array-contains", 1).OrderBy("n", gc.Asc)
 		}, refused},
-		{"another collection needs its own", func(c *gc.Client) gc.Query { return c.Collection("other").Where("g", "==", 1).OrderBy("n", gc.Desc) }, refused},
-		{"a collection group has one", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("g", "==", 1).OrderBy("n", gc.Asc) }, codes.OK},
-		{"a collection group needs one even for a single field", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("x", "==", 1) }, refused},
-		{"a collection group has one by field override", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("one", "==", 1) }, codes.OK},
-		{"a collection group without filter and order needs none", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Query }, codes.OK},
-		{"each side of an or needs its own", func(c *gc.Client) gc.Query {
+		{"another collection needs its own index", func(c *gc.Client) gc.Query { return c.Collection("other").Where("g", "==", 1).OrderBy("n", gc.Desc) }, refused},
+		{"a collection group with its index", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("g", "==", 1).OrderBy("n", gc.Asc) }, codes.OK},
+		{"a collection group needs an index even for a single field", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("x", "==", 1) }, refused},
+		{"a collection group with an index by field override", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("one", "==", 1) }, codes.OK},
+		{"a collection group without filter and order needs no index", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Query }, codes.OK},
+		{"each side of an or needs its own index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").WhereEntity(gc.OrFilter{Filters: []gc.EntityFilter{
 				gc.PropertyFilter{Path: "g", Operator: "==", Value: 1}, gc.PropertyFilter{Path: "x", Operator: "==", Value: 1},
 			}}).OrderBy("n", gc.Desc)
 		}, refused},
-		{"an exempted field cannot be asked for", func(c *gc.Client) gc.Query { return c.Collection("k").Where("off", "==", 1) }, refused},
-		{"an exempted field is in composite indexes nevertheless", func(c *gc.Client) gc.Query {
+		{"an exempted field cannot be compared", func(c *gc.Client) gc.Query { return c.Collection("k").Where("off", "==", 1) }, refused},
+		{"an exempted field is in composite indexes", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("g", "==", 1).OrderBy("off", gc.Desc)
 		}, codes.OK},
-		{"an exempted field cannot be sorted by", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("off", gc.Asc) }, refused},
+		{"an exempted field cannot be an order", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("off", gc.Asc) }, refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := client(t, open(t, firestore.Options{Indexes: indexes(t, declared)}))
 			_, err := tt.query(c).Documents(ctxOf(t)).GetAll()
 			if status.Code(err) != tt.want {
-				t.Errorf("error is %v, want %v", err, tt.want)
+				t.Errorf("the error is %v, want %v", err, tt.want)
 			}
 			if tt.want == refused && !strings.Contains(err.Error(), "The query requires an index") {
-				t.Errorf("error does not say what is missing: %v", err)
+				t.Errorf("the error does not contain the missing index: %v", err)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestIndexEnforcementSumNeedsAnIndexWithItsField(t *testing.T) {
 	c := client(t, open(t, firestore.Options{Indexes: indexes(t, declared)}))
 	q := c.Collection("k").Where("g", "==", 1)
 	if _, err := q.NewAggregationQuery().WithSum("n", "s").Get(ctxOf(t)); err != nil {
-		t.Errorf("sum of n: %v", err)
+		t.Errorf("the sum of n returned %v, want no error", err)
 	}
 	_, err := q.NewAggregationQuery().WithSum("x", "s").Get(ctxOf(t))
 	wantCode(t, err, codes.FailedPrecondition)
@@ -105,13 +105,13 @@ func TestIndexEnforcementSumNeedsAnIndexWithItsField(t *testing.T) {
 func TestParseIndexes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, in, want string }{
-		{"no JSON", `{`, "unexpected EOF"},
+		{"invalid JSON", `{`, "unexpected EOF"},
 		{"unknown keys", `{"indices": []}`, "unknown field"},
 		{"one field only", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "ASCENDING"}]}]}`, "at least two fields"},
 		{"no direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "UP"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong scope", `{"indexes": [{"collectionGroup": "k", "queryScope": "ALL", "fields": []}]}`, "queryScope"},
-		{"an override of nothing", `{"fieldOverrides": [{"fieldPath": "a"}]}`, "collectionGroup"},
+		{"an override without a collection", `{"fieldOverrides": [{"fieldPath": "a"}]}`, "collectionGroup"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,12 +122,11 @@ func TestParseIndexes(t *testing.T) {
 	}
 	ix, err := firestore.ParseIndexes([]byte(declared), []byte(`{"indexes": []}`), []byte(benchIndexes))
 	if err != nil || len(ix.Composite) != 5 || len(ix.Overrides) != 3 {
-		t.Errorf("several files: %+v, %v", ix, err)
+		t.Errorf("parsing several files returned %+v, %v; want 5 indexes and 3 overrides", ix, err)
 	}
 }
 
-// TestQueryCost proves by counting that a limited query does not look at more
-// documents than it has to.
+// TestQueryCost counts documents to prove that a limited query reads only the necessary ones.
 func TestQueryCost(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, benchIndexes)})
@@ -157,7 +156,7 @@ func TestQueryCost(t *testing.T) {
 			_, err := tt.query.Documents(ctxOf(t)).GetAll()
 			must(t, err)
 			if n := firestore.Examined(s) - before; n > tt.most {
-				t.Errorf("looked at %d documents, want at most %d", n, tt.most)
+				t.Errorf("the query read %d documents, want at most %d", n, tt.most)
 			}
 		})
 	}
@@ -182,7 +181,7 @@ func TestCountCost(t *testing.T) {
 		wantEqual(t, aggregate(t, tt.query.NewAggregationQuery().WithCount("n")), map[string]any{"n": tt.want})
 	}
 	if n := firestore.Examined(s) - before; n > 0 {
-		t.Errorf("looked at %d documents, want none", n)
+		t.Errorf("the count read %d documents, want 0", n)
 	}
 }
 
@@ -215,7 +214,7 @@ func TestIndexesSurviveReopeningAndFollowTheDeclaration(t *testing.T) {
 				ids = got
 			}
 			if !slices.Equal(got, ids) || firestore.Examined(s)-before > 3 {
-				t.Errorf("opened %d: %v after looking at %d documents, want %v", i, got, firestore.Examined(s)-before, ids)
+				t.Errorf("after opening %d, the query returned %v and read %d documents, want %v and at most 3", i, got, firestore.Examined(s)-before, ids)
 			}
 		}
 		must(t, firestore.CheckConsistency(s))

@@ -12,10 +12,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// There are two kinds of index. Declared indexes exist from the start. An adaptive index is
-// built by the first query that would otherwise read many documents, and is then kept. Most
-// adaptive indexes are on single fields, which production indexes automatically. The letter
-// of the kind is part of the bucket's name.
+// There are two kinds of index. Declared indexes exist from the start. The first query that would
+// otherwise read many documents builds an adaptive index, which is then kept. Most adaptive indexes
+// are on single fields, which production indexes automatically. The letter of the kind is part of
+// the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
@@ -27,9 +27,9 @@ const (
 	maxIndexKeyBytes  = 24000
 )
 
-// indexDef is an index of one collection, or of all collections with the same id. For each
-// document that has all the fields, it contains a key that consists of the encoded fields and
-// the document's name.
+// indexDef is an index of one collection, or of all collections with the same ID. For each document
+// with all the fields, it contains a key that consists of the encoded fields and the document's
+// name.
 type indexDef struct {
 	collection string
 	group      bool
@@ -49,20 +49,20 @@ func newIndexDef(kind byte, x Index) (*indexDef, error) {
 	for _, f := range x.Fields {
 		path, err := parseFieldPath(f.FieldPath)
 		if err != nil {
-			return nil, fmt.Errorf("firestore: index %s: %w", &x, err)
+			return nil, fmt.Errorf("firestore: invalid index %s: %w", &x, err)
 		}
 		d.fields = append(d.fields, indexField{field{f.FieldPath, path}, f.Order == descending, f.ArrayConfig == contains, f.Order == members})
 	}
 	name, err := json.Marshal(x)
 	if err != nil {
-		return nil, fmt.Errorf("firestore: index %s: %w", &x, err)
+		return nil, fmt.Errorf("firestore: invalid index %s: %w", &x, err)
 	}
 	d.id = append([]byte{kind}, name...)
 	return d, nil
 }
 
-// nameDesc reports whether the name, the last component of every key, is sorted in
-// descending order.
+// nameDesc reports whether the name, the last component of every key, is sorted in descending
+// order.
 func (x *indexDef) nameDesc() bool {
 	last := x.fields[len(x.fields)-1]
 	return last.raw != nameField && last.desc
@@ -72,13 +72,12 @@ func (x *indexDef) componentLimit() int {
 	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
 }
 
-// ofMembers reports whether this is the index of a map's members. Such an index exists
-// for each map with an override that makes production index its members. These maps
-// have too many different members to build an adaptive index for each.
+// ofMembers reports whether this is the index of a map's members. Such an index exists for each map
+// with an override that makes production index its members. These maps have too many different
+// members for an adaptive index of each.
 func (x *indexDef) ofMembers() bool { return x.fields[0].members }
 
-// memberPrefix returns the common prefix of all keys of one member of the map with one
-// value.
+// memberPrefix returns the common prefix of all keys of one member of the map with one value.
 func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, bool) {
 	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
 }
@@ -94,13 +93,13 @@ func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut
 		k, c := x.memberPrefix(slices.Clone(prefix), member, value)
 		keys, cut = append(keys, x.name(k, path)), cut || c
 	}
-	// A map has no order, and update looks up keys by binary search.
+	// A map has no order, but update finds keys by binary search.
 	slices.SortFunc(keys, bytes.Compare)
 	return keys, cut
 }
 
-// component encodes one field's value. A long value is cut, so equal encodings no longer
-// mean equal values.
+// component encodes one field's value. It truncates a long value, so equal encodings may then
+// represent different values.
 func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut bool) {
 	start := len(b)
 	b = appendValue(b, v)
@@ -135,7 +134,7 @@ func (x *indexDef) name(b []byte, path []string) []byte {
 	return b
 }
 
-// keys returns the document's entries; cut reports whether a value was too long.
+// keys returns the document's entries. cut reports whether a value was too long.
 func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	if d == nil {
 		return nil, false
@@ -175,9 +174,8 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 	return slices.CompactFunc(keys, bytes.Equal), cut
 }
 
-// update moves the entries of a changed document. The bucket's sequence counts the
-// documents with a cut value. While there are such documents, queries do not rely on the
-// order of the keys.
+// update moves the entries of a changed document. The bucket's sequence counts the documents with a
+// truncated value. While there are such documents, queries do not rely on the order of the keys.
 func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c change) error {
 	old, oldCut := x.keys(c.before, path)
 	next, nextCut := x.keys(c.after, path)
@@ -189,7 +187,7 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 		}
 	}
 	if x.ofMembers() {
-		documentKey = nil // it follows from the entry's own key
+		documentKey = nil // it can be derived from the entry's own key
 	}
 	for _, k := range next {
 		if _, there := slices.BinarySearchFunc(old, k, bytes.Compare); !there {
@@ -207,13 +205,13 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 	return nil
 }
 
-// indexRegistry lists the existing indexes. A snapshot that was taken before an index was
-// built does not use that index.
+// indexRegistry lists the existing indexes. A snapshot from before the creation of an index does
+// not use that index.
 type indexRegistry struct {
 	declared []*indexDef
 
 	mu sync.RWMutex
-	by map[string]map[string][]*indexDef // database, collection id
+	by map[string]map[string][]*indexDef // by database and collection ID
 }
 
 func (r *indexRegistry) list(database, collection string) []*indexDef {
@@ -231,7 +229,7 @@ func (r *indexRegistry) add(database string, defs ...*indexDef) {
 	for _, d := range defs {
 		have := r.by[database][d.collection]
 		if !slices.ContainsFunc(have, func(x *indexDef) bool { return bytes.Equal(x.id, d.id) }) {
-			// a new slice: readers hold the old one
+			// a new slice, because readers hold the old one
 			r.by[database][d.collection] = append(slices.Clip(have), d)
 		}
 	}
@@ -249,7 +247,7 @@ func (s *store) reindex(p *partition, database string, path []string, key []byte
 	return nil
 }
 
-// openIndexes brings the file's indexes in line with the current declarations.
+// openIndexes makes the file's indexes match the current declarations.
 func (s *store) openIndexes(declared *Indexes) error {
 	s.indexes = &indexRegistry{by: map[string]map[string][]*indexDef{}}
 	if declared != nil {
@@ -284,8 +282,8 @@ func eachDatabase(tx *bolt.Tx, f func(database string, b *bolt.Bucket) error) er
 	})
 }
 
-// loadIndexes registers the indexes of one database, and reports whether some are missing
-// or no longer declared.
+// loadIndexes registers the indexes of one database, and reports whether some are missing or no
+// longer declared.
 func (s *store) loadIndexes(database string, b *bolt.Bucket, enforced bool) (stale bool, err error) {
 	err = b.ForEachBucket(func(id []byte) error {
 		if enforced && id[0] == declaredIndex && !s.indexes.isDeclared(id) {
@@ -375,7 +373,7 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 		return err
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	for _, e := range entries { // in order, so that the file is filled page after page
+	for _, e := range entries { // in order, so the file is filled page by page
 		if err := b.Put(e.key, e.doc); err != nil {
 			return err
 		}
@@ -383,8 +381,8 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 	return b.SetSequence(long)
 }
 
-// eachInGroup calls f with the key and the record of each document in the collections
-// below a path that have the given id. Both are valid only during the call.
+// eachInGroup calls f with the key and the record of each document in the collections under a path
+// that have the given ID. Both are valid only during the call.
 func (sn *snapshot) eachInGroup(p *partition, below []string, collection string, f func(key, record []byte) error) error {
 	for _, prefix := range p.group(below, collection) {
 		c := p.docs.Cursor()
@@ -397,8 +395,8 @@ func (sn *snapshot) eachInGroup(p *partition, below []string, collection string,
 	return nil
 }
 
-// group lists the keys of the collections below a path that have the given id. If the id
-// is empty, it lists all collections below the path.
+// group lists the keys of the collections under a path that have the given ID. If the ID is empty,
+// it lists all collections under the path.
 func (p *partition) group(below []string, collection string) [][]byte {
 	if p.docs == nil {
 		return nil
@@ -412,8 +410,8 @@ func (p *partition) group(below []string, collection string) [][]byte {
 		}
 		return out
 	}
-	// A key of groups is the collection's id, a 0, and the key in colls. So one range holds
-	// all paths of an id, and the 0 keeps "a" from matching "ab".
+	// A key of groups consists of the collection's ID, a 0, and the key in colls. One range
+	// therefore contains all paths of an ID, and the 0 keeps "a" from matching "ab".
 	id := append([]byte(collection), 0)
 	start = append(slices.Clone(id), start...)
 	c := p.groups.Cursor()
@@ -423,8 +421,8 @@ func (p *partition) group(below []string, collection string) [][]byte {
 	return out
 }
 
-// buildAdaptive builds the indexes that a query asked for, unless another query has built
-// them meanwhile. Commits wait until it is done.
+// buildAdaptive builds the indexes that a query needs, unless another query has already built them.
+// Commits wait until it has finished.
 func (s *Server) buildAdaptive(database string, defs []*indexDef) error {
 	return s.writer.administer(func(sn *snapshot) ([]change, error) {
 		p := sn.partition(database)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Limits that production documents. A document that exceeds one is rejected with
+// These are production's documented limits. A document that exceeds one is rejected with
 // InvalidArgument before anything is written.
 const (
 	maxRequestBytes  = 10 << 20
@@ -23,9 +23,9 @@ const (
 	maxDepth         = 20
 	maxDisjunctions  = 30
 
-	// This limit is for one document in one commit.
+	// This limit applies to one document in one commit.
 	maxTransforms = 500
-	// These limits are for one document in all indexes together.
+	// These limits apply to one document in all indexes together.
 	maxIndexEntries    = 40_000
 	maxIndexEntryBytes = 8 << 20
 )
@@ -48,7 +48,7 @@ func isReserved(s string) bool {
 }
 
 // checkFields validates the new content of a document, truncates timestamps to the stored
-// microseconds, and returns the size that production counts.
+// microseconds, and returns the size by production's rules.
 func checkFields(m map[string]*pb.Value, depth int) (int, error) {
 	size := 0
 	for k, v := range m {

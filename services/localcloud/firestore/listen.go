@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hub tells the listening streams about commits.
+// hub notifies the listening streams of commits.
 type hub struct {
 	mu      sync.Mutex
 	streams map[*listenStream]struct{}
@@ -35,8 +35,7 @@ func (h *hub) remove(l *listenStream) {
 	delete(h.streams, l)
 }
 
-// publish passes to every stream the changes that one of its targets may be interested
-// in.
+// publish passes to every stream the changes that may affect one of its targets.
 func (h *hub) publish(changes []change) {
 	if len(changes) == 0 {
 		return
@@ -48,14 +47,14 @@ func (h *hub) publish(changes []change) {
 	}
 }
 
-// maxQueuedChanges bounds the memory of a stalled listener. Beyond it the client must
-// reconnect with its resume token, which client libraries do by themselves.
+// maxQueuedChanges bounds the memory of a stalled listener. Above this bound, the client must
+// reconnect with its resume token. Client libraries do so automatically.
 const maxQueuedChanges = 100_000
 
 var errListenerTooSlow = status.Error(codes.Unavailable, "The listener cannot keep up with the changes. Reconnect with its resume token.")
 
-// listenStream is one Listen call with its targets. A stream reads at its own pace: its
-// queue holds the changes that it has not sent yet.
+// listenStream is one Listen call with its targets. A stream reads at its own pace. Its queue
+// contains the changes that it has not sent yet.
 type listenStream struct {
 	s      *Server
 	stream pb.Firestore_ListenServer
@@ -146,8 +145,8 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// Deliver before handling requests: the first state of a new target includes the changes
-		// queued before it.
+		// Deliver before handling requests, because the first state of a new target includes the
+		// previously queued changes.
 		if err := l.deliver(changes); err != nil {
 			return err
 		}
@@ -194,7 +193,7 @@ func (l *listenStream) forget(id int32) {
 func (l *listenStream) addTarget(a *pb.Target) error {
 	t := &target{id: a.GetTargetId(), once: a.GetOnce(), state: map[string]*pb.Document{}}
 	if t.id == 0 {
-		t.id = 1 // the client leaves the choice to the server
+		t.id = 1 // the client lets the server choose the ID
 		for l.targets[t.id] != nil {
 			t.id++
 		}
@@ -215,8 +214,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	default:
 		return invalid("A target must be a query or a list of documents.")
 	}
-	// From now on, changes are queued for the target. Changes that its first state includes
-	// are skipped.
+	// From now on, changes are queued for the target. Changes that its first state includes are
+	// skipped.
 	l.mu.Lock()
 	l.targets[t.id] = t
 	l.mu.Unlock()
@@ -251,8 +250,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	return l.send(&pb.TargetChange{TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{t.id}})
 }
 
-// resume restores the known state of a client that was connected before. If the time is
-// too long ago, it returns false without an error, and everything is sent again.
+// resume restores the known state of a client that was connected before. If the time is too long
+// ago, it returns false without an error, and everything is sent again.
 func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	var at int64
 	switch {
@@ -275,8 +274,8 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 
 func resumeToken(at int64) []byte { return binary.BigEndian.AppendUint64([]byte{'r'}, uint64(at)) }
 
-// evaluate calls f with the documents of the target at a time, and returns the newest
-// commit that this state includes.
+// evaluate calls f with the documents of the target at a time. It returns the newest commit that
+// this state includes.
 func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (commit int64, err error) {
 	err = l.s.store.read(at, func(sn *snapshot) error {
 		commit = sn.at
@@ -297,8 +296,8 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 	return commit, err
 }
 
-// refresh sends the difference between the state that the client knows and the state at a
-// time, or the current state if that time is too long ago.
+// refresh sends the difference between the state that the client knows and the state at a time. If
+// that time is too long ago, it uses the current state.
 func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
 	var next map[string]*pb.Document
 	var ordered []*pb.Document
@@ -332,7 +331,7 @@ func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err
 			}
 		}
 	}
-	if t.query == nil && len(t.state) == 0 { // report a followed document as missing
+	if t.query == nil && len(t.state) == 0 { // report a missing document that the client follows
 		for _, n := range t.names {
 			if next[n] == nil {
 				sent = true
@@ -363,13 +362,13 @@ func (t *target) mayCare(c change) bool {
 	return slices.Contains(t.names, c.name)
 }
 
-// deliver updates the targets with the queued changes, and sends one consistent snapshot
-// for all of them.
+// deliver updates the targets with the queued changes and sends one consistent snapshot for all of
+// them.
 func (l *listenStream) deliver(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	at := changes[len(changes)-1].at // all targets are brought up to this time
+	at := changes[len(changes)-1].at // all targets are updated to this time
 	sent := false
 	for _, id := range l.targetIDs() {
 		t := l.targets[id]
@@ -446,7 +445,7 @@ func (l *listenStream) sendDocument(t *target, d *pb.Document) error {
 	}})
 }
 
-// sendGone reports that a document was deleted, or that it only left the result.
+// sendGone reports that a document was deleted or that it only left the result.
 func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	deleted := true
 	err := l.s.store.read(latest, func(sn *snapshot) error {
@@ -468,7 +467,7 @@ func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	}})
 }
 
-// sendSnapshot reports that all targets now show the state at a time.
+// sendSnapshot reports that all targets now have the state at a time.
 func (l *listenStream) sendSnapshot(at int64) error {
 	return l.send(&pb.TargetChange{
 		TargetChangeType: pb.TargetChange_NO_CHANGE, ReadTime: timestamp(at), ResumeToken: resumeToken(at),
@@ -478,7 +477,7 @@ func (l *listenStream) sendSnapshot(at int64) error {
 func (l *listenStream) send(c *pb.TargetChange) error {
 	err := l.stream.Send(&pb.ListenResponse{ResponseType: &pb.ListenResponse_TargetChange{TargetChange: c}})
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("cannot send a snapshot: %w", err)
 	}
 	return nil
 }

@@ -16,9 +16,8 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// A map whose members an override indexes answers queries that compare several
-// members, in the order of the documents' names, like production's merged
-// single-field indexes.
+// An override indexes the members of a map. Queries that compare several members must then return
+// the documents in the order of their names, like production's merged single-field indexes.
 func TestMergedMembersOfAMap(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -65,7 +64,7 @@ func TestMergedMembersOfAMap(t *testing.T) {
 		put(fmt.Sprintf("x~%03d", i))
 		put(fmt.Sprintf("y~%03d", i))
 	}
-	for i := range 40 { // changed and removed ones too
+	for i := range 40 { // including changed and removed ones
 		put(fmt.Sprintf("x~%03d", i*3))
 		id := fmt.Sprintf("y~%03d", i*3)
 		if _, err := words.Doc(id).Delete(ctx); err != nil {
@@ -98,11 +97,11 @@ func TestMergedMembersOfAMap(t *testing.T) {
 				got = append(got, snap.Ref.ID)
 			}
 			if !slices.Equal(got, want) {
-				t.Errorf("%q in %q: %v, want %v", wanted, span, got, want)
+				t.Errorf("the query for %q in %q returned %v, want %v", wanted, span, got, want)
 			}
 		}
 	}
 	if _, err := words.WherePath(firestore.FieldPath{"off", "x"}, "==", true).Documents(ctx).GetAll(); err == nil {
-		t.Error("a member of a map that is exempt was queried")
+		t.Error("a query on a member of an exempt map succeeded, want an error")
 	}
 }

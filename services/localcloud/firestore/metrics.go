@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics belong to one server. A process may run several, so they are in no registry yet.
+// metrics belong to one server. A process may run several servers, so the metrics are in no
+// registry yet.
 type metrics struct {
 	requests *prometheus.CounterVec
 	commits  prometheus.Histogram
@@ -42,7 +43,7 @@ func newMetrics() metrics {
 	return m
 }
 
-// Metrics returns the server's metrics, for a registry.
+// Metrics returns the server's metrics for a registry.
 func (s *Server) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics.requests, s.metrics.commits, s.metrics.failures}
 }
@@ -58,19 +59,19 @@ func (m metrics) called(err error) {
 	m.requests.WithLabelValues(outcome).Inc()
 }
 
-// disk remembers whether commits reach the disk.
+// disk stores whether commits reach the disk.
 type disk struct {
 	mu     sync.Mutex
-	err    error // of the last batch
-	failed int   // batches since the last line in the log
+	err    error // error of the last batch
+	failed int   // batches since the last log line
 	told   time.Time
 }
 
-// tellEvery is the least time between two lines about commits that fail.
+// tellEvery is the minimum time between two log lines about failing commits.
 const tellEvery = time.Minute
 
-// wrote notes how a batch ended. The log gets a line for the first failure, one a minute while
-// it lasts, and one for its end.
+// wrote records the result of a batch. It logs the first failure, one line per minute while
+// failures continue, and one line at the end.
 func (d *disk) wrote(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,15 +89,15 @@ func (d *disk) wrote(err error) {
 	d.err = err
 }
 
-// CommitError returns the error of the last batch of commits, or nil if it was written.
-// Reads may work although it was not.
+// CommitError returns the error of the last batch of commits, or nil if it was written. Reads may
+// work even if it was not.
 func (s *Server) CommitError() error {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	return s.disk.err
 }
 
-// committed measures a batch that reached the disk, or did not.
+// committed measures a batch, whether it reached the disk or not.
 func (s *Server) committed(began time.Time, err error) {
 	s.metrics.commits.Observe(time.Since(began).Seconds())
 	switch {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A resource name is projects/{p}/databases/{d}/documents/{collection}/{id}/...
-// The part before /documents names the database and the part after it the path.
+// A resource name is projects/{p}/databases/{d}/documents/{collection}/{id}/... The part before
+// /documents identifies the database, and the part after it is the path.
 
-// splitName splits a resource name. The path is empty for the root itself.
+// splitName splits a resource name. The path of the root is empty.
 func splitName(name string) (database string, path []string, err error) {
 	if len(name) > maxNameBytes {
 		return "", nil, invalid("Document name is longer than %d bytes.", maxNameBytes)
@@ -27,7 +27,7 @@ func splitName(name string) (database string, path []string, err error) {
 	return strings.Join(p[:4], "/"), p[5:], nil
 }
 
-// splitDocument is like splitName, for the name of a document.
+// splitDocument is like splitName, but for the name of a document.
 func splitDocument(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && (len(path) == 0 || len(path)%2 != 0) {
@@ -36,7 +36,7 @@ func splitDocument(name string) (database string, path []string, err error) {
 	return database, path, err
 }
 
-// splitParent is like splitName, for a parent of collections: the root or a document.
+// splitParent is like splitName, but for a parent of collections: the root or a document.
 func splitParent(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && len(path)%2 != 0 {
@@ -62,9 +62,8 @@ func joinName(database string, path []string) string {
 	return database + "/documents/" + strings.Join(path, "/")
 }
 
-// Encoded paths sort like compareNames, byte by byte: a segment is 0x01 and a number, or
-// 0x02 and an escaped string. A path ends with 0x00, so that a parent sorts before its
-// children.
+// Encoded paths sort like compareNames, byte by byte. A segment is 0x01 and a number, or 0x02 and
+// an escaped string. A path ends with 0x00, so a parent sorts before its children.
 const (
 	endOfPath      = 0x00
 	numericSegment = 0x01
@@ -82,8 +81,8 @@ func appendSegments(b []byte, path []string) []byte {
 	return b
 }
 
-// appendEscaped writes s so that no encoded string is a prefix of another and their bytes
-// sort like the strings: 0x00 becomes 0x00 0xff, and the end is 0x00 0x01.
+// appendEscaped writes s so that no encoded string is a prefix of another one and the bytes sort
+// like the strings: 0x00 becomes 0x00 0xff, and the end is 0x00 0x01.
 func appendEscaped[T string | []byte](b []byte, s T) []byte {
 	for i := range len(s) {
 		b = append(b, s[i])
@@ -97,13 +96,13 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 // collectionKey returns the common prefix of the keys of a collection's documents.
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
-// documentKey puts the collection first. So a collection's documents are adjacent, with no
+// documentKey puts the collection first. A collection's documents are therefore adjacent, with no
 // documents of subcollections between them.
 func documentKey(path []string) []byte {
 	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
 }
 
-// decodeSegments reads segments up to the end of b or of the path; rest follows the path's end.
+// decodeSegments reads segments up to the end of b or of the path. rest follows the path's end.
 func decodeSegments(b []byte) (path []string, rest []byte) {
 	for len(b) > 0 {
 		var s string
@@ -129,7 +128,7 @@ func decodeEscaped(b []byte) (s string, rest []byte) {
 	if end < 0 {
 		return string(b), nil
 	}
-	if end+1 >= len(b) || b[end+1] == 0x01 { // the usual case: no zero byte inside
+	if end+1 >= len(b) || b[end+1] == 0x01 { // the usual case, without a zero byte in the string
 		return string(b[:end]), b[min(end+2, len(b)):]
 	}
 	var out []byte

@@ -11,7 +11,7 @@ import (
 
 type fieldOp = pb.StructuredQuery_FieldFilter_Operator
 
-// Short names for the operators of the protocol.
+// These are short names for the operators of the protocol.
 const (
 	opLess             = pb.StructuredQuery_FieldFilter_LESS_THAN
 	opLessOrEqual      = pb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL
@@ -25,7 +25,7 @@ const (
 	opArrayContainsAny = pb.StructuredQuery_FieldFilter_ARRAY_CONTAINS_ANY
 )
 
-// field is a field path as written in a query, and its segments.
+// field is a field path of a query and its segments.
 type field struct {
 	raw  string
 	path []string
@@ -38,8 +38,8 @@ type order struct {
 	desc bool
 }
 
-// filter is a node of the where clause: either a comparison of one field, or its children
-// joined by AND or OR. A nil filter matches everything.
+// filter is a node of the where clause. It is either a comparison of one field, or a list of
+// children joined by AND or OR. A nil filter matches everything.
 type filter struct {
 	children []*filter
 	or       bool
@@ -55,9 +55,9 @@ func (f *filter) isJunction() bool { return f.field.raw == "" }
 // query is a validated StructuredQuery with its implicit orders made explicit.
 type query struct {
 	database   string
-	parent     []string // path of the document (or root) below which the query reads
-	collection string   // "" means every collection, if group is set
-	group      bool     // include collections at any depth below
+	parent     []string // path of the document or root under which the query reads
+	collection string   // "" means every collection if group is set
+	group      bool     // include collections at any depth
 
 	where          *filter
 	orders         []order // always contains __name__
@@ -66,7 +66,7 @@ type query struct {
 	limit          int // negative means no limit
 	fields         []string
 
-	// Validation and the index rule need these facts about the filters.
+	// Validation and the index rules need these facts about the filters.
 	inequalities []string
 	equalities   []string
 	notFilters   int
@@ -76,9 +76,9 @@ type query struct {
 	filtered     bool // has a filter on a field other than the name
 }
 
-// compileQuery rejects what production rejects. The less obvious rules were found by
-// running random queries against Google's emulator. A document that lacks one of the
-// aggregated fields is not in the result.
+// compileQuery rejects what production rejects. The less obvious rules were found by running random
+// queries against Google's emulator. A document that lacks one of the aggregated fields is not in
+// the result.
 func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {
 		return nil, invalid("A structured query is required.")
@@ -156,9 +156,8 @@ func (q *query) compileWhere(f *pb.StructuredQuery_Filter) error {
 	return nil
 }
 
-// compileOrders appends the implicit orders: the inequality fields in the order of their
-// names, the aggregated ones, then the document's name, in the direction of the last
-// explicit order.
+// compileOrders appends the implicit orders: the inequality fields in the order of their names, the
+// aggregated fields, and then the document's name, in the direction of the last explicit order.
 func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated []string) error {
 	seen := map[string]bool{}
 	desc := false
@@ -207,8 +206,8 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	return nil
 }
 
-// descendingKeyScan reports whether only the documents' own order, read backwards, could
-// answer the query. If there is a filter on any field, an index can answer it.
+// descendingKeyScan reports whether only the reverse order of the documents could answer the query.
+// If there is a filter on any field, an index can answer it.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
@@ -262,7 +261,7 @@ func (q *query) compileJunction(f *pb.StructuredQuery_CompositeFilter, depth int
 		} else {
 			total *= n
 		}
-		if total > 1000 { // far beyond the limit: stop before it overflows
+		if total > 1000 { // far above the limit, so stop before the number overflows
 			return nil, 0, invalid("'IN' and 'OR' supports up to %d disjunctions.", maxDisjunctions)
 		}
 	}
@@ -278,8 +277,8 @@ func (q *query) compileUnary(f *pb.StructuredQuery_UnaryFilter) (*filter, error)
 	q.filtered = q.filtered || raw != nameField
 	switch f.GetOp() {
 	case pb.StructuredQuery_UnaryFilter_IS_NOT_NULL, pb.StructuredQuery_UnaryFilter_IS_NOT_NAN:
-		// These are != null and != NaN, and follow the rules of !=: the result is sorted
-		// by the field, and a query has at most one of them.
+		// These are != null and != NaN, which follow the rules of !=. The result is sorted by the
+		// field, and a query has at most one of them.
 		q.notFilters++
 		q.inequalities = append(q.inequalities, raw)
 	case pb.StructuredQuery_UnaryFilter_IS_NULL, pb.StructuredQuery_UnaryFilter_IS_NAN:
@@ -334,15 +333,15 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	return out, 1, nil
 }
 
-// tooLongToQuery reports whether a text is too long for an index entry. Production could
-// not tell such texts apart.
+// tooLongToQuery reports whether a text is too long for an index entry. Production could not
+// distinguish such texts.
 func tooLongToQuery(v *pb.Value) bool {
 	return max(len(v.GetStringValue()), len(v.GetBytesValue())) >= maxIndexedBytes ||
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
-// neverTrue reports whether this is a comparison with null or NaN that no value
-// satisfies. Then the result need not be sorted by the compared field.
+// neverTrue reports whether this is a comparison with null or NaN that no value satisfies. The
+// result then need not be sorted by the compared field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -413,7 +412,7 @@ func equalValues(a, b *pb.Value) bool {
 }
 
 func compareByOperator(v *pb.Value, op fieldOp, w *pb.Value) bool {
-	// inequalities match values of the same kind only, and never null or NaN
+	// inequalities match only values of the same kind, and never null or NaN
 	comparable := kindOf(v) == kindOf(w) && kindOf(v) != kindNull && !isNaN(v) && !isNaN(w)
 	switch op {
 	case opEqual:
@@ -451,14 +450,14 @@ func containsValue(vs []*pb.Value, v *pb.Value) bool {
 	return slices.ContainsFunc(vs, func(e *pb.Value) bool { return compareValues(e, v) == 0 })
 }
 
-// row is a document with the values by which it is ordered.
+// row is a document with the values that determine its order.
 type row struct {
 	doc  *pb.Document
 	keys []*pb.Value
 }
 
-// admit reports whether the document is in the result, before limit and offset apply. A
-// document that lacks a field of the order is left out.
+// admit reports whether the document is in the result before limit and offset apply. A document
+// without a field of the order is not in the result.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false

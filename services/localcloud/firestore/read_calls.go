@@ -42,8 +42,7 @@ func (s *Server) now() (int64, error) {
 	return at, err
 }
 
-// Rollback implements the protocol. It accepts an unknown transaction, which may have
-// expired.
+// Rollback implements the protocol. It accepts an unknown transaction, which may have expired.
 func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, error) {
 	if t, err := s.txs.take(r.GetTransaction()); err == nil {
 		s.locks.end(t)
@@ -61,7 +60,7 @@ type consistency interface {
 type reading struct {
 	s   *Server
 	tx  *transaction
-	new []byte // id of a transaction that this call began
+	new []byte // ID of a transaction that this call began
 	at  int64
 }
 
@@ -99,9 +98,9 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 	return r, nil
 }
 
-// transactionTime fixes, at the first read, the state that an optimistic transaction
-// sees. Other transactions see the newest commits; their locks and the check at commit
-// keep that consistent.
+// transactionTime determines, at the first read, the state that an optimistic transaction sees.
+// Other transactions see the newest commits. Their locks and the check at commit ensure
+// consistency.
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *reading) transactionTime() (int64, error) {
 
 func (r *reading) locks() bool { return r.tx != nil && !r.tx.readOnly }
 
-// readTime returns the time of a snapshot that is reported to the caller.
+// readTime returns the time of a snapshot for the response.
 func (r *reading) readTime(sn *snapshot) int64 {
 	if r.at != latest {
 		return r.at
@@ -133,7 +132,7 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	if _, _, err := splitDocument(name); err != nil {
 		return nil, 0, err
 	}
-	// Lock first: in Pessimistic mode, commits then wait until the transaction has ended.
+	// Lock first. In Pessimistic mode, commits then wait until the transaction has ended.
 	if r.locks() {
 		if err := r.s.locks.read(ctx, r.tx, name); err != nil {
 			return nil, 0, err
@@ -153,8 +152,8 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	return d, at, err
 }
 
-// remember notes the version that the transaction has seen. If it sees two versions of
-// one document, the commit cannot succeed, so the call fails at once.
+// remember records the version that the transaction has seen. If it sees two versions of one
+// document, the commit cannot succeed, so the call fails immediately.
 func (r *reading) remember(d *pb.Document, name string) error {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -185,8 +184,8 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 	return project(d, req.GetMask().GetFieldPaths()), nil
 }
 
-// BatchGetDocuments implements the protocol. A name that is requested twice is answered
-// once: Google's client rejects a second answer.
+// BatchGetDocuments implements the protocol. It returns a name that was requested twice only once,
+// because Google's client rejects a second response.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	if err := checkMask(req.GetMask()); err != nil {
 		return err
@@ -223,8 +222,7 @@ func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.
 	return nil
 }
 
-// getAll reads documents from one snapshot, or one after the other if each must be locked
-// first.
+// getAll reads documents from one snapshot, or one after another if each must be locked first.
 func (r *reading) getAll(ctx context.Context, names []string, add func(string, *pb.Document, int64)) error {
 	var unique []string
 	seen := map[string]bool{}
@@ -257,8 +255,8 @@ func (r *reading) getAll(ctx context.Context, names []string, add func(string, *
 	})
 }
 
-// compile checks a query and, if indexes are enforced, that production would have an
-// index for it.
+// compile checks a query. If indexes are enforced, it also checks that production would have an
+// index for the query.
 func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	q, err := compileQuery(parent, sq, aggregated...)
 	if err != nil || s.indexes == nil {
@@ -270,8 +268,8 @@ func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...st
 	return q, nil
 }
 
-// query runs q. It first calls start with the read time, and then emit with each document
-// of the result.
+// query runs q. It first calls start with the read time, and then emit with each document of the
+// result.
 func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	if r.locks() {
 		return r.lockingQuery(ctx, q, start, emit)
@@ -287,9 +285,8 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 	})
 }
 
-// indexed runs f, which runs q. If q needs an index first, it builds the index and runs f
-// again. If building fails, for example because the disk is full, q runs without the
-// index.
+// indexed runs f, which runs q. If q first needs an index, it builds the index and runs f again. If
+// building fails, for example because the disk is full, q runs without the index.
 func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	err := s.store.read(at, func(sn *snapshot) error {
 		sn.strict = true
@@ -305,8 +302,8 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	return s.store.read(at, f)
 }
 
-// lockingQuery locks the documents of the result. If something has changed before they were
-// locked, it reads again.
+// lockingQuery locks the documents of the result. If something changed before they were locked, it
+// reads again.
 func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	var docs []*pb.Document
 	var read queryRead
@@ -346,8 +343,7 @@ func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int6
 	return nil
 }
 
-// RunQuery implements the protocol. An empty result still needs one response,
-// which carries the read time.
+// RunQuery implements the protocol. An empty result also needs one response, with the read time.
 func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQueryServer) error {
 	q, err := s.compile(req.GetParent(), req.GetStructuredQuery())
 	if err != nil {
@@ -420,8 +416,8 @@ func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) 
 	return at, ok, err
 }
 
-// ListCollectionIds implements the protocol. A collection is listed as long as it or any
-// collection below it has a document.
+// ListCollectionIds implements the protocol. It lists a collection while it or a collection under
+// it has a document.
 func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) { //nolint:revive // the protocol's name
 	database, parent, err := splitParent(req.GetParent())
 	if err != nil {
@@ -446,7 +442,7 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 				}
 				out.CollectionIds = append(out.CollectionIds, id)
 			}
-			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // skip everything below it
+			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // skip everything under it
 		}
 		return nil
 	})
@@ -498,7 +494,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	return out, nil
 }
 
-// addMissing adds names that have no document of their own, only documents below them.
+// addMissing adds names without a document that have subcollections with documents.
 func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
 	there := map[string]bool{}
 	for _, d := range out.GetDocuments() {
@@ -522,8 +518,8 @@ func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocume
 	})
 }
 
-// parents returns the names in the query's collection that have documents below them.
-// The names themselves may or may not be documents.
+// parents returns the names in the query's collection that have documents under them. A document
+// with such a name may or may not exist.
 func (sn *snapshot) parents(q *query) []string {
 	p := sn.partition(q.database)
 	if p.colls == nil {

@@ -31,24 +31,24 @@ func TestAReadOnlyServerReadsAndChangesNothing(t *testing.T) {
 	if err := s.SetReadOnly(true); err != nil {
 		t.Fatal(err)
 	}
-	// The client would repeat the call.
+	// The client would retry the call.
 	_, err = (&service{Server: s}).Commit(t.Context(), &pb.CommitRequest{Database: "projects/p/databases/(default)", Writes: []*pb.Write{
 		{Operation: &pb.Write_Delete{Delete: doc.Path}},
 	}})
 	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a delete = %v, want RESOURCE_EXHAUSTED", err)
+		t.Errorf("a delete returned %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if n, err := s.DeleteExpired(t.Context()); n != 0 || err != nil {
-		t.Errorf("%d expired documents were deleted, %v", n, err)
+		t.Errorf("DeleteExpired deleted %d documents, %v; want 0", n, err)
 	}
 	snap, err := doc.Get(t.Context())
 	if err != nil || snap.Data()["n"] != int64(1) {
-		t.Errorf("the document is %v, %v", snap.Data(), err)
+		t.Errorf("the document is %v, %v; want n to be 1", snap.Data(), err)
 	}
 	if err := s.SetReadOnly(false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := doc.Set(t.Context(), map[string]any{"n": 3}); err != nil {
-		t.Errorf("a write afterwards: %v", err)
+		t.Errorf("after the read-only mode, a write returned %v, want no error", err)
 	}
 }

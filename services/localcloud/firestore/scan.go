@@ -17,8 +17,8 @@ func (w *wantsIndex) Error() string { return "an index should be built first" }
 // errStop ends an iteration early, without an error.
 var errStop = errors.New("stop")
 
-// run calls emit with each document of the query's result, in order. With sn.strict it
-// may return wantsIndex before it emits anything.
+// run calls emit with each document of the query's result, in order. With sn.strict, it may return
+// wantsIndex before it emits anything.
 func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error {
 	list, wanted := s.accesses(sn, q)
 	if sn.strict && len(wanted) > 0 {
@@ -62,8 +62,8 @@ func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) 
 	return sn.mergedRows(q, list, past, f)
 }
 
-// pastRows returns the documents that have changed since the snapshot's time, in their
-// state at that time. The indexes only know the current state.
+// pastRows returns the documents that have changed since the snapshot's time, in their state at
+// that time. The indexes contain only the current state.
 func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	var out []row
 	for name, record := range sn.changed {
@@ -82,7 +82,7 @@ func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	return out, nil
 }
 
-// sortedRows collects everything and sorts it.
+// sortedRows collects and sorts all rows.
 func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row) error) error {
 	seen := map[string]bool{}
 	for _, a := range list {
@@ -113,7 +113,7 @@ func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row)
 	return nil
 }
 
-// mergedRows merges ordered sources and reads only as far as needed.
+// mergedRows merges ordered sources and reads only as far as necessary.
 func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row) error) error {
 	sources := []*source{{rows: past}}
 	for _, a := range list {
@@ -138,8 +138,7 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 				least = i
 			}
 		}
-		// a document that satisfies several disjunctions appears several times in
-		// succession
+		// a document that satisfies several disjunctions occurs several times in succession
 		if r := heads[least]; r.doc.GetName() != last {
 			last = r.doc.GetName()
 			if err := f(r); err != nil {
@@ -159,9 +158,9 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 	return nil
 }
 
-// source yields those rows of one access that are in the result.
+// source yields the rows of one access that are in the result.
 type source struct {
-	rows []row // rows that come before those of w
+	rows []row // rows that precede those of w
 
 	sn *snapshot
 	q  *query
@@ -193,7 +192,7 @@ func (s *source) next() (row, bool, error) {
 			continue
 		}
 		if s.w.a.index != nil && s.q.group && !s.q.mayHold(name) {
-			continue // the index holds the whole group, but the query may look below one document only
+			continue // the index contains the whole group, but the query may read under only one document
 		}
 		s.sn.store.examined.Add(1)
 		d, err := decodeDocument(name, record)
@@ -216,8 +215,7 @@ func (q *query) mayHold(name string) bool {
 	return q.covers(path[:len(path)-1])
 }
 
-// signature summarizes a result: the same documents in the same versions give the same
-// text.
+// signature summarizes a result. The same documents in the same versions have the same signature.
 type signature struct{ strings.Builder }
 
 func newSignature() *signature { return &signature{} }

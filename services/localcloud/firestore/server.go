@@ -23,56 +23,53 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// Mode says what happens when transactions conflict.
+// Mode defines what happens when transactions conflict.
 type Mode int
 
 const (
-	// Pessimistic is production's default: documents that a transaction has read stay
-	// locked. Other writes to them wait, and get Aborted after LockTimeout.
+	// Pessimistic is production's default. Documents that a transaction has read are locked. Other
+	// writes to them wait, and get Aborted after LockTimeout.
 	Pessimistic Mode = iota
-	// Optimistic locks nothing. At commit it aborts a transaction if its reads are
-	// out of date.
+	// Optimistic locks nothing. At commit, it aborts a transaction with outdated reads.
 	Optimistic
-	// Fast makes a transaction wait for another one that has read the same document, so
-	// that almost nothing aborts. It hides contention: use it only in tests that are not
-	// about contention.
+	// Fast makes a transaction wait for another one that has read the same document, so almost no
+	// transaction aborts. It hides contention, so use it only in tests that do not test contention.
 	Fast
 )
 
-// Options configure a server. The zero value is a memory-only server that
-// behaves like production and enforces no indexes.
+// Options configures a server. The zero value is a server in memory that behaves like production
+// and enforces no indexes.
 type Options struct {
-	// Path is the data file. If it is empty, everything stays in memory.
+	// Path is the data file. If it is empty, all data is in memory.
 	Path string
-	// Indexes are the declared indexes; see ParseIndexes. If it is nil, the server also
+	// Indexes contains the declared indexes; see ParseIndexes. If it is nil, the server also
 	// answers queries without a suitable index.
 	Indexes *Indexes
 	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
-	// characters or more. If Token has several tokens, separated by commas, each is accepted.
+	// characters or more. If Token contains several tokens, separated by commas, each is accepted.
 	// If it is empty, callers need no token, as with Google's emulator.
 	Token string
 	// Mode is the kind of concurrency control.
 	Mode Mode
-	// LockTimeout is how long a write waits for transactions that have read the same
+	// LockTimeout is the time that a write waits for transactions that have read the same
 	// documents. 0 means 2 s.
 	LockTimeout time.Duration
-	// Clock gives commit times and decides which documents have expired. Nil means
-	// time.Now. Waiting always takes real time.
+	// Clock returns commit times and determines which documents have expired. Nil means time.Now.
+	// Waiting always uses real time.
 	Clock func() time.Time
 	// Faults injects failures. Nil means none, until Server.Faults adds some.
 	Faults *Faults
-	// HotIndex, if set, is called with each stored field that rises with time in an index
-	// that all documents of a collection share: a timestamp with an automatic index, or one
-	// that is first in a composite index. Production limits such an index to about 500
-	// writes a second.
+	// HotIndex, if set, is called with each stored field that rises with time in an index that all
+	// documents of a collection share: a timestamp with an automatic index, or one that is first in
+	// a composite index. Production limits such an index to about 500 writes per second.
 	HotIndex func(collection, field string)
-	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a
-	// negative value means never. Server.DeleteExpired deletes them at once.
+	// TTLInterval is the interval at which expired documents are deleted. 0 means every minute, and
+	// a negative value means never. Server.DeleteExpired deletes them immediately.
 	TTLInterval time.Duration
-	// ReadOnly is as after [Server.SetReadOnly].
+	// ReadOnly starts the server in the state that [Server.SetReadOnly] sets.
 	ReadOnly bool
-	// Restoring begins a restore into a new data file: Import fills it, and no later Open
-	// accepts it before EndRestore.
+	// Restoring begins a restore into a new data file. Import fills the file, and Open accepts it
+	// again only after EndRestore.
 	Restoring bool
 }
 
@@ -107,15 +104,14 @@ type Server struct {
 	closed  bool
 }
 
-// service has the methods of the protocol. It is separate from Server because both have a
-// Listen.
+// service implements the protocol. It is separate from Server because both have a method Listen.
 type service struct {
 	pb.UnimplementedFirestoreServer
 	*Server
 }
 
-// Open starts a server that Client can reach; Listen adds an address.
-// Only one process can have a data file open.
+// Open starts a server that Client can reach. Listen adds an address. Only one process can open a
+// data file at a time.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -150,15 +146,14 @@ func Open(o Options) (*Server, error) {
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
 	s.writer = startWriter(s)
 	s.grpc = grpc.NewServer(
-		// Above the protocol's limit, so that we answer InvalidArgument as production
-		// does. Clients would retry the transport's own ResourceExhausted until their
-		// deadline.
+		// This is above the protocol's limit, so the server returns InvalidArgument as production
+		// does. Clients would retry the transport's own ResourceExhausted until their deadline.
 		grpc.MaxRecvMsgSize(64<<20),
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		// This runs before the method is looked up and before a message is read. Interceptors
-		// see a call only when its whole message, up to 64 MiB, is in memory.
+		// This runs before the method lookup and before a message is read. Interceptors see a call
+		// only when its whole message, up to 64 MiB, is in memory.
 		grpc.InTapHandle(s.admit),
 		grpc.ChainUnaryInterceptor(s.interceptUnary),
 		grpc.ChainStreamInterceptor(s.interceptStream),
@@ -184,7 +179,7 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 	}
 	if !s.tokens.Accept(given) {
 		err := status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
-		s.metrics.called(err) // no interceptor sees it
+		s.metrics.called(err) // no interceptor sees this call
 		return nil, err
 	}
 	return ctx, nil
@@ -215,9 +210,9 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 	}()
 }
 
-// Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and returns the
-// address in use. Clients find it through FIRESTORE_EMULATOR_HOST, but such clients send
-// no token: with Options.Token use [guard.Bearer].
+// Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and returns the address
+// in use. Clients find it through FIRESTORE_EMULATOR_HOST, but such clients send no token. With
+// Options.Token, use [guard.Bearer].
 func (s *Server) Listen(addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -227,13 +222,13 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Client returns Google's client, connected to the server without a port. Server.Close closes
-// the client if the caller has not.
+// Client returns Google's client, connected to the server without a port. Server.Close closes the
+// client if the caller has not.
 func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
 	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// As in firestoredb: a response may be larger than gRPC's default limit of 4 MiB.
+		// As in firestoredb, a response may be larger than gRPC's default limit of 4 MiB.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
 	}
 	if token := s.tokens.First(); token != "" {
@@ -256,13 +251,13 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	return c, nil
 }
 
-// errReadOnly has the code of a spent quota, since it means the same to a client: the database
-// answers and serves reads, but takes no writes for a while.
+// errReadOnly has the code of an exhausted quota, because clients must treat both cases alike: the
+// database serves reads but accepts no writes for some time.
 var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only now: they are being moved.")
 
-// SetReadOnly makes the server refuse every commit that would change a document, or ends that.
-// When it returns, all commits that were accepted are on disk, and no later one is. Reads
-// continue. Expired documents stay.
+// SetReadOnly turns the read-only mode on or off. In this mode, the server rejects every commit
+// that would change a document. When SetReadOnly returns, all accepted commits are on disk, and no
+// later commit is. Reads continue. Expired documents are kept.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.writer.administer(func(*snapshot) ([]change, error) {
 		s.readOnly = on
@@ -273,8 +268,8 @@ func (s *Server) SetReadOnly(on bool) error {
 // Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Close ends open calls, lets accepted commits finish, and closes the data file and the
-// clients that Client made.
+// Close ends open calls, waits for accepted commits, and closes the data file and the clients from
+// Client.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -283,8 +278,8 @@ func (s *Server) Close() error {
 		s.mu.Unlock()
 		s.stop()
 		for _, c := range clients {
-			// If its owner has closed the client already, Close returns an error that
-			// does not matter here.
+			// If its owner has already closed the client, Close returns an error that does not
+			// matter here.
 			_ = c.Close()
 		}
 		s.grpc.Stop()

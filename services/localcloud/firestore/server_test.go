@@ -59,7 +59,7 @@ func TestOpenASecondTimeSaysThatTheFileIsInUse(t *testing.T) {
 	open(t, firestore.Options{Path: path})
 	_, err := firestore.Open(firestore.Options{Path: path})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("error is %v", err)
+		t.Errorf("the error is %v, want that the file is in use", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestOpenRefusesAFileOfANewerVersion(t *testing.T) {
 	must(t, db.Close())
 	_, err = firestore.Open(firestore.Options{Path: path})
 	if err == nil || !strings.Contains(err.Error(), "newer version (format 99, this program knows up to 1)") {
-		t.Errorf("error is %v", err)
+		t.Errorf("the error is %v, want that a newer version wrote the file", err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestOpenRefusesAFileThatIsSomethingElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.db")
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("no database"), 1000), 0o600))
 	if _, err := firestore.Open(firestore.Options{Path: path}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("error is %v", err)
+		t.Errorf("the error is %v, want one with the path", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestCloseEndsClientsAndListenersAndMayComeTwice(t *testing.T) {
 	must(t, s.Close())
 	must(t, s.Close())
 	if _, err := s.Client(t.Context(), "p"); err == nil {
-		t.Error("a closed server made a client")
+		t.Error("Client of a closed server returned no error, want one")
 	}
 }
 
@@ -147,7 +147,7 @@ func TestReadTime(t *testing.T) {
 		must(t, err)
 		wantEqual(t, ids(docs), "a b")
 	})
-	t.Run("documents are read at an earlier state", func(t *testing.T) {
+	t.Run("documents are read in an earlier state", func(t *testing.T) {
 		d, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
 		must(t, err)
 		wantEqual(t, d.Data(), fields{"n": int64(2)})
@@ -156,7 +156,7 @@ func TestReadTime(t *testing.T) {
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(clk.now().Add(time.Hour))).Get(ctxOf(t))
 		wantCode(t, err, codes.InvalidArgument)
 	})
-	t.Run("what is forgotten is FailedPrecondition", func(t *testing.T) {
+	t.Run("a forgotten state is FailedPrecondition", func(t *testing.T) {
 		clk.move(2 * time.Minute)
 		set(t, c, "k/d", fields{})
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
@@ -206,7 +206,7 @@ func TestDeleteExpired(t *testing.T) {
 	})
 	set(t, c, "deep/a/k/past", fields{"expires": clk.now().Add(-time.Hour)})
 	set(t, c, "other/past", fields{"expires": clk.now().Add(-time.Hour)})
-	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // it is readable until it is swept
+	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // it is readable until it is deleted
 
 	n, err := s.DeleteExpired(t.Context())
 	must(t, err)
@@ -254,7 +254,7 @@ func TestExportAndWipe(t *testing.T) {
 	must(t, s.Export(t.Context(), &first))
 	lines := strings.Split(strings.TrimSpace(first.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], `"integerValue":"1"`) || !strings.Contains(lines[0], `"createTime":"`) {
-		t.Errorf("export is\n%s", first.String())
+		t.Errorf("the export must have 3 documents with their times:\n%s", first.String())
 	}
 	must(t, s.Wipe(t.Context()))
 	wantIDs(t, c.Collection("k").Query, "")
@@ -276,7 +276,7 @@ func TestWipeIsSeenByListeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReadsDoNotWaitForTheDisk holds a commit just before its sync, and reads meanwhile.
+// TestReadsDoNotWaitForTheDisk holds a commit just before its sync and reads during that time.
 func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
@@ -289,7 +289,7 @@ func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 		done <- err
 	}()
 	<-reached
-	wantFields(t, c, "k/a", fields{"n": int64(1)}) // not yet on disk, therefore not yet visible
+	wantFields(t, c, "k/a", fields{"n": int64(1)}) // not on disk yet, so not visible yet
 	wantIDs(t, c.Collection("k").Where("n", "==", 1), "a")
 	goOn()
 	must(t, <-done)
@@ -316,12 +316,12 @@ func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 	goOn()
 	wg.Wait()
 	if n := s.Stats().Batches; n != 2 {
-		t.Errorf("21 commits took %d batches, want 2", n)
+		t.Errorf("21 commits needed %d batches, want 2", n)
 	}
 }
 
-// TestListenResumes shows that a client that reconnects with a token receives only the
-// changes since.
+// TestListenResumes checks that a client that reconnects with a token receives only the changes
+// since then.
 func TestListenResumes(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -375,12 +375,12 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	set(t, c, "k/b", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
 	l.add(t, target(3, ""))
-	wantEqual(t, l.until(t, "remove"), "remove") // not a query that can be followed
+	wantEqual(t, l.until(t, "remove"), "remove") // a query that cannot be followed
 	set(t, c, "k/c", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener turns a Listen stream into words.
+// listener converts a Listen stream to words.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

@@ -14,15 +14,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Snapshot is the state of all databases at one moment. Commits continue meanwhile, and the
-// data file grows until Close. The server must not be closed before it.
+// Snapshot is the state of all databases at one point in time. Commits continue, and the data file
+// grows until Close. Close the snapshot before the server.
 type Snapshot struct{ tx *bolt.Tx }
 
-// Snapshot returns the present state, with all commits that were acknowledged before.
+// Snapshot returns the current state, with all acknowledged commits.
 func (s *Server) Snapshot() (*Snapshot, error) {
 	tx, err := s.store.db.Begin(false)
 	if err != nil {
-		return nil, fmt.Errorf("firestore: snapshot: %w", err)
+		return nil, fmt.Errorf("firestore: cannot take a snapshot: %w", err)
 	}
 	return &Snapshot{tx}, nil
 }
@@ -49,18 +49,18 @@ func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) 
 // Close ends the snapshot.
 func (sn *Snapshot) Close() error { return sn.tx.Rollback() }
 
-// Limits of one commit of Import.
+// These are the limits of one commit of Import.
 const (
 	importDocuments = 2000
 	importBytes     = 8 << 20
 )
 
-// Import adds documents with the times that they have. at is the time of their state, and
-// all later commits are later than it. next returns nil after the last document. Import
-// needs Options.Restoring, and fails if a document exists already.
+// Import adds documents with their times. at is the time of their state, and all later commits are
+// later than it. next returns nil after the last document. Import needs Options.Restoring, and it
+// fails if a document already exists.
 func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Document, error)) error {
 	if !s.restoring {
-		return errors.New("firestore: import: the server was not opened for a restore")
+		return errors.New("firestore: import failed: the server was not opened for a restore")
 	}
 	s.clock.mu.Lock()
 	s.clock.last = max(s.clock.last, at.UnixMicro())
@@ -70,7 +70,7 @@ func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Docu
 		for size := 0; len(batch) < importDocuments && size < importBytes; {
 			d, err := next()
 			if err != nil {
-				return fmt.Errorf("firestore: import: %w", err)
+				return fmt.Errorf("firestore: import failed: %w", err)
 			}
 			if more = d != nil; !more {
 				break
@@ -81,7 +81,7 @@ func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Docu
 			return err
 		}
 		if err := s.importBatch(batch); err != nil {
-			return fmt.Errorf("firestore: import: %w", err)
+			return fmt.Errorf("firestore: import failed: %w", err)
 		}
 	}
 	return nil
@@ -97,7 +97,7 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 				return nil, err
 			}
 			if old != nil {
-				return nil, fmt.Errorf("the document %s exists already", d.GetName())
+				return nil, fmt.Errorf("the document %s already exists", d.GetName())
 			}
 			c := change{at: at, name: d.GetName(), after: d}
 			if err := s.store.put(sn, c); err != nil {
@@ -105,23 +105,23 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 			}
 			changes = append(changes, c)
 		}
-		s.store.history.forget(at) // nobody reads earlier states of a file that is not served yet
+		s.store.history.forget(at) // a file that is not served yet has no readers of earlier states
 		return changes, nil
 	})
 }
 
-// RestoreUnfinished reports whether the data file at path was left by a restore that did not
-// end. No server has opened such a file. A file that does not exist was left by nobody.
+// RestoreUnfinished reports whether an unfinished restore left the data file at path. No server has
+// opened such a file. A missing file is not unfinished.
 func RestoreUnfinished(path string) (unfinished bool, err error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return false, nil // killed while it created the file, at most
+		return false, nil // at most, a restore was killed while it created the file
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if errors.Is(err, berrors.ErrTimeout) {
 		return false, fmt.Errorf("firestore: %s is in use by another process", path)
 	}
 	if err != nil {
-		return false, fmt.Errorf("firestore: open %s: %w", path, err)
+		return false, fmt.Errorf("firestore: cannot open %s: %w", path, err)
 	}
 	err = db.View(func(tx *bolt.Tx) error {
 		b := tx.Bucket(metaBucket)
@@ -131,13 +131,13 @@ func RestoreUnfinished(path string) (unfinished bool, err error) {
 	return unfinished, errors.Join(err, db.Close())
 }
 
-// EndRestore marks the data file as complete. From then on Open accepts it.
+// EndRestore marks the data file as complete. From then on, Open accepts it.
 func (s *Server) EndRestore() error {
 	err := s.writer.administer(func(sn *snapshot) ([]change, error) {
 		return nil, sn.tx.Bucket(metaBucket).Delete(restoringKey)
 	})
 	if err != nil {
-		return fmt.Errorf("firestore: end restore: %w", err)
+		return fmt.Errorf("firestore: cannot end the restore: %w", err)
 	}
 	return nil
 }

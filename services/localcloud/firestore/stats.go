@@ -13,31 +13,30 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Stats are counts since the server was opened, or since ResetStats.
+// Stats contains counts since the server was opened, or since ResetStats.
 type Stats struct {
 	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
-	// Queries counts queries by the collection that they read, counts of documents included.
+	// Queries counts queries by the collection that they read, including counts of documents.
 	Queries map[string]int64
-	// Errors counts failed calls by code. NotFound is a normal answer, but counts too.
+	// Errors counts failed calls by code. NotFound is a normal response, but it is also counted.
 	Errors map[codes.Code]int64
 	// Reads is the number of documents that calls have returned.
 	Reads int64
-	// Writes is the number of committed document changes. A write that changed nothing is
-	// not counted.
+	// Writes is the number of committed document changes. A write without a change is not counted.
 	Writes int64
-	// Batches is the number of times that the data file was synced for those writes.
+	// Batches is the number of syncs of the data file for those writes.
 	Batches int64
 }
 
-// DocumentRate says how often a document was written.
+// DocumentRate is the rate of writes to a document.
 type DocumentRate struct {
 	Document  string // its full name
 	Writes    int    // within the window
 	PerSecond float64
 }
 
-// rateWindows are the windows, in seconds, for which rates are kept.
+// rateWindows contains the windows, in seconds, for which rates are kept.
 var rateWindows = [...]int64{1, 10, 60}
 
 type stats struct {
@@ -81,14 +80,13 @@ func (s *Server) Stats() Stats {
 	return out
 }
 
-// ResetStats sets all counts to zero.
+// ResetStats resets all counts to zero.
 func (s *Server) ResetStats() { s.stats.reset() }
 
-// MaxSustainedWrites returns the document with the most writes within any one window.
-// The server keeps windows of 1 s, 10 s and a minute; MaxSustainedWrites uses the
-// shortest one that is at least as long as window. Production promises about one
-// sustained write per second and document. Windows begin and end with whole seconds of
-// the clock.
+// MaxSustainedWrites returns the document with the most writes within any one window. The server
+// keeps windows of 1 s, 10 s and a minute. MaxSustainedWrites uses the shortest one that is at
+// least as long as window. Production promises about one sustained write per second and document.
+// Windows begin and end with whole seconds of the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
@@ -143,7 +141,7 @@ func (s *stats) committed(changes []change) {
 	s.sweep(now)
 }
 
-// sweep forgets documents whose last write is older than every window.
+// sweep forgets documents with a last write that is older than every window.
 func (s *stats) sweep(now int64) {
 	longest := rateWindows[len(rateWindows)-1]
 	if now-s.swept < longest/4 {
@@ -207,8 +205,8 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	return err
 }
 
-// recovered turns a panic into an error: one call that we do not understand must not stop
-// the server for the others.
+// recovered turns a panic into an error, because one faulty call must not stop the server for the
+// others.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())

@@ -27,8 +27,8 @@ import (
 //	  groups  collection id, 0x00, collectionKey
 //	  idx     one bucket per index: index key -> documentKey
 //
-// A document and all its index entries change in the same transaction of the file, so a
-// crash cannot leave them inconsistent.
+// A document and all its index entries change in the same transaction of the file, so a crash
+// cannot make them inconsistent.
 const formatVersion = 1
 
 var (
@@ -42,10 +42,9 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap returns how much address space, not memory, the mapping of the file
-// reserves. A file that outgrows its mapping can only be remapped when no reader is
-// active, and one stalled stream would then stop every write. Windows would make the
-// file itself this large.
+// reservedMap returns the size of the address space, not memory, that the mapping of the file
+// reserves. A file that outgrows its mapping can be remapped only when no reader is active, and a
+// single stalled stream would then stop every write. On Windows, the file would have this size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -61,13 +60,14 @@ type store struct {
 	history  *history
 	indexes  *indexRegistry
 	adaptive int64        // minimum number of documents for which an index is worth building
-	examined atomic.Int64 // how many documents queries have read
+	examined atomic.Int64 // number of documents that queries have read
 }
 
-// openStore creates the file if it does not exist. An empty path keeps everything in
+// openStore creates the file if it does not exist. If the path is empty, it keeps all data in
 // memory. restoring begins a restore into a new file.
 func openStore(path string, restoring bool) (*store, error) {
-	// The default list of free pages slows down with each page that deleted documents leave behind; the map does not.
+	// Use the map of free pages. The default list slows down with each free page that deleted
+	// documents leave.
 	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap()}
 	if path == "" {
 		path = "memory"
@@ -79,7 +79,7 @@ func openStore(path string, restoring bool) (*store, error) {
 	case errors.Is(err, berrors.ErrTimeout):
 		return nil, fmt.Errorf("firestore: %s is in use by another process: stop it or choose another data directory", path)
 	case err != nil:
-		return nil, fmt.Errorf("firestore: open %s: %w", path, err)
+		return nil, fmt.Errorf("firestore: cannot open %s: %w", path, err)
 	}
 	s := &store{db: db, adaptive: adaptiveThreshold}
 	err = s.checkFormat(path, restoring)
@@ -96,7 +96,7 @@ func openStore(path string, restoring bool) (*store, error) {
 func (s *store) beginRestore(path string) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
 		if lastCommit(tx) > 0 {
-			return fmt.Errorf("firestore: %s holds records already: restore into an empty folder", path)
+			return fmt.Errorf("firestore: %s already contains records; restore into an empty folder", path)
 		}
 		return tx.Bucket(metaBucket).Put(restoringKey, []byte{1})
 	})
@@ -111,7 +111,7 @@ func (s *store) checkFormat(path string, restoring bool) error {
 		}
 		v := b.Get(formatKey)
 		if len(v) != 4 {
-			return fmt.Errorf("firestore: %s holds something other than a local Firestore", path)
+			return fmt.Errorf("firestore: %s is not a data file of a local Firestore", path)
 		}
 		if n := binary.BigEndian.Uint32(v); n > formatVersion {
 			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
@@ -151,8 +151,8 @@ func setLastCommit(tx *bolt.Tx, at int64) error {
 	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
 
-// openTemporary opens a file and removes its name. Systems without anonymous memory files
-// use it instead.
+// openTemporary opens a file and removes its name. Systems without anonymous memory files use it
+// instead.
 func openTemporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "firestore-*")
 	if err != nil {
@@ -161,8 +161,8 @@ func openTemporary() (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// snapshot is one consistent state of all databases. It is valid until the
-// function that received it returns, and is not safe for concurrent use.
+// snapshot is one consistent state of all databases. It is valid until the function that received
+// it returns, and it is not safe for concurrent use.
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx
@@ -172,12 +172,11 @@ type snapshot struct {
 	strict     bool // fail instead of reading a large collection
 }
 
-// partition is one database within a snapshot. Its buckets are nil while the database is
-// empty.
+// partition is one database within a snapshot. Its buckets are nil while the database is empty.
 type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
 
-// read calls fn with the state at a time. It does not wait for commits, and they do not
-// wait for it.
+// read calls fn with the state at a time. It does not wait for commits, and commits do not wait for
+// it.
 func (s *store) read(at int64, fn func(*snapshot) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		sn := &snapshot{store: s, tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
@@ -204,7 +203,7 @@ func (sn *snapshot) partition(database string) *partition {
 	return p
 }
 
-// writable is like partition, for a database that may not exist yet.
+// writable is like partition, but for a database that may not exist yet.
 func (s *store) writable(sn *snapshot, database string) (*partition, error) {
 	if p := sn.partition(database); p.docs != nil {
 		return p, nil
@@ -248,7 +247,7 @@ func (sn *snapshot) get(name string) (*pb.Document, error) {
 	return decodeDocument(name, p.docs.Get(documentKey(path)))
 }
 
-// encodeDocument omits the name, which is in the key already.
+// encodeDocument omits the name, which is in the key.
 func encodeDocument(d *pb.Document) ([]byte, error) {
 	b := make([]byte, 0, 256)
 	b = binary.BigEndian.AppendUint64(b, uint64(micros(d.GetCreateTime())))
@@ -256,7 +255,7 @@ func encodeDocument(d *pb.Document) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, &pb.MapValue{Fields: d.GetFields()})
 }
 
-// decodeDocument copies everything it needs out of the record.
+// decodeDocument copies everything that it needs from the record.
 func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	if record == nil {
 		return nil, nil
@@ -275,8 +274,8 @@ func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	}, nil
 }
 
-// Commit times are microseconds since 1970. They increase strictly and therefore serve as
-// versions; 0 is the version of a missing document.
+// Commit times are microseconds since 1970. They increase strictly and therefore serve as versions.
+// 0 is the version of a missing document.
 
 func timestamp(us int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMicro(us)) }
 

@@ -37,7 +37,7 @@ func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Se
 	return s, conn
 }
 
-// counted returns how many requests of an outcome the metrics have.
+// counted returns the number of requests with an outcome in the metrics.
 func counted(t *testing.T, registry *prometheus.Registry, outcome string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -59,8 +59,8 @@ func counted(t *testing.T, registry *prometheus.Registry, outcome string) float6
 	return 0
 }
 
-// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the other streams, and
-// some unknown methods.
+// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the
+// other streams, and some unknown methods.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -73,7 +73,7 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 		methods = append(methods, "/google.firestore.v1.Firestore/"+m.StreamName)
 	}
 	if len(methods) < 20 {
-		t.Fatalf("only %d methods are tried", len(methods))
+		t.Fatalf("the test calls only %d methods, want at least 20", len(methods))
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Metrics()...)
@@ -83,21 +83,21 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			if err == nil {
-				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // the response carries the reason if they fail
+				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // if these fail, the response contains the reason
 				err = stream.RecvMsg(&emptypb.Empty{})
 			}
 			if status.Code(err) != codes.Unauthenticated {
-				t.Errorf("%s with %q: %v, want Unauthenticated", method, given, err)
+				t.Errorf("%s with %q returned %v, want Unauthenticated", method, given, err)
 			}
 			cancel()
 			calls++
 		}
 	}
 	if n := counted(t, registry, "refused"); n != float64(calls) {
-		t.Errorf("%v of %d refused calls are counted", n, calls)
+		t.Errorf("the metrics count %v refused calls, want %d", n, calls)
 	}
 	if got := s.Stats().Calls; len(got) != 0 {
-		t.Errorf("calls came through: %v", got)
+		t.Errorf("the server processed the calls %v, want none", got)
 	}
 }
 
@@ -116,13 +116,13 @@ func TestClientsThatShowATokenWork(t *testing.T) {
 		defer changes.Stop()
 		go func() { _, err := changes.Next(); heard <- err }()
 		if err := <-heard; err != nil {
-			t.Errorf("Listen with the token: %v", err)
+			t.Errorf("Listen with the token returned %v, want no error", err)
 		}
 		if _, err := client(t, s).Doc("c/d").Set(t.Context(), map[string]any{"n": 1}); err != nil {
-			t.Errorf("the server's own client: %v", err)
+			t.Errorf("a write of the server's own client returned %v, want no error", err)
 		}
 		if d, err := outside.Doc("c/d").Get(t.Context()); err != nil || d.Data()["n"] != int64(1) {
-			t.Errorf("reading with the token: %v, %v", d, err)
+			t.Errorf("a read with the token returned %v, %v; want n to be 1", d, err)
 		}
 	}
 }
@@ -131,6 +131,6 @@ func TestAFirestoreDoesNotOpenWithAMistakenToken(t *testing.T) {
 	t.Parallel()
 	if s, err := firestore.Open(firestore.Options{Token: "short"}); err == nil {
 		_ = s.Close()
-		t.Error("it opened")
+		t.Error("Open accepted an invalid token, want an error")
 	}
 }

@@ -8,14 +8,14 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// transactionIdle is how long a transaction may go without calls before it is ended, as
-// in production. Otherwise a client that died would hold its locks for ever.
+// transactionIdle is the time without calls after which a transaction is ended, as in production.
+// Otherwise a dead client would hold its locks forever.
 const transactionIdle = time.Minute
 
-// transaction records the reads of a client under one transaction id.
+// transaction records the reads of a client under one transaction ID.
 type transaction struct {
 	readOnly   bool
-	optimistic bool // the client asked for an optimistic transaction, which takes no locks in any mode
+	optimistic bool // the client requested an optimistic transaction, which takes no locks in any mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
 	readAt  int64      // the time of the state that it reads; 0 if that is not fixed
@@ -23,14 +23,14 @@ type transaction struct {
 	queries []queryRead
 	used    time.Time
 
-	// guarded by the lock table
+	// The lock table guards these fields.
 	locked  []string
 	waiting bool
 	ended   bool
 }
 
-// queryRead is a query and its result. At commit the query runs again, and the results
-// are compared.
+// queryRead is a query and its result. At commit, the query runs again, and the results are
+// compared.
 type queryRead struct {
 	query     *query
 	at        int64
@@ -76,8 +76,7 @@ func (ts *transactions) lookup(id []byte) (*transaction, error) {
 	return t, nil
 }
 
-// take is like lookup, for the last call of a transaction: it also forgets the
-// transaction.
+// take is like lookup, but for the last call of a transaction. It also forgets the transaction.
 func (ts *transactions) take(id []byte) (*transaction, error) {
 	t, err := ts.lookup(id)
 	if err == nil {

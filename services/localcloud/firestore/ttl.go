@@ -9,12 +9,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// expiryBatch bounds how long one round of deletions delays commits.
+// expiryBatch bounds the delay of commits by one round of deletions.
 const expiryBatch = 500
 
-// DeleteExpired deletes the documents whose time-to-live field is in the past, and
-// returns their number. A field override with "ttl": true declares that field. As in
-// production, queries and reads return expired documents until they are deleted.
+// DeleteExpired deletes the documents with a time-to-live field in the past, and returns their
+// number. A field override with "ttl": true declares that field. As in production, queries and
+// reads return expired documents until they are deleted.
 func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 	if s.indexes == nil {
 		return 0, nil
@@ -31,7 +31,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 			n, err := s.deleteExpired(o)
 			total += n
 			if err != nil {
-				return total, fmt.Errorf("delete expired documents of %s: %w", o.CollectionGroup, err)
+				return total, fmt.Errorf("cannot delete expired documents of %s: %w", o.CollectionGroup, err)
 			}
 			if n < expiryBatch {
 				break
@@ -43,7 +43,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 
 // deleteExpired deletes one batch of one collection group.
 func (s *Server) deleteExpired(o FieldOverride) (int, error) {
-	var any bool // most rounds find nothing, so look before making any commit wait
+	var any bool // most rounds find nothing, so look before making a commit wait
 	if err := s.store.read(latest, func(sn *snapshot) error {
 		names, err := s.expired(sn, o, 1)
 		any = len(names) > 0

@@ -12,7 +12,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// The kinds of value, in production's sort order.
+// These are the kinds of value in production's sort order.
 const (
 	kindNull = iota
 	kindBool
@@ -62,8 +62,8 @@ func isNaN(v *pb.Value) bool {
 	return ok && math.IsNaN(d.DoubleValue)
 }
 
-// compareValues compares two values in production's total order. Numbers compare by
-// their exact value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
+// compareValues compares two values in production's total order. Numbers compare by their exact
+// value: 2^53+1 is greater than the double 2^53, and 1 equals 1.0.
 func compareValues(a, b *pb.Value) int {
 	ka, kb := kindOf(a), kindOf(b)
 	if ka != kb {
@@ -122,7 +122,7 @@ func sortedKeys(m map[string]*pb.Value) []string { return slices.Sorted(maps.Key
 func compareNumbers(a, b *pb.Value) int {
 	ai, aInt := a.GetValueType().(*pb.Value_IntegerValue)
 	bi, bInt := b.GetValueType().(*pb.Value_IntegerValue)
-	// An integer is never converted to a double: above 2^53, neighbours would become equal.
+	// An integer is never converted to a double, because neighbours above 2^53 would become equal.
 	switch {
 	case aInt && bInt:
 		return cmp.Compare(ai.IntegerValue, bi.IntegerValue)
@@ -131,7 +131,7 @@ func compareNumbers(a, b *pb.Value) int {
 	case bInt:
 		return -compareIntDouble(bi.IntegerValue, a.GetDoubleValue())
 	}
-	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // NaN first, -0 equals 0
+	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // NaN comes first, and -0 equals 0
 }
 
 func compareIntDouble(i int64, d float64) int {
@@ -145,8 +145,8 @@ func compareIntDouble(i int64, d float64) int {
 	return cmp.Or(cmp.Compare(i, t), -cmp.Compare(d-float64(t), 0))
 }
 
-// compareNames compares resource names segment by segment, never as whole
-// strings: '!' sorts before '/'.
+// compareNames compares resource names segment by segment, never as whole strings, because '!'
+// sorts before '/'.
 func compareNames(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), compareSegments)
 }
@@ -165,8 +165,8 @@ func compareSegments(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// numericID recognises the ids of data imported from Datastore, such as __id7__. They
-// sort before all other ids, by number.
+// numericID recognises the IDs of data imported from Datastore, such as __id7__. They sort before
+// all other IDs, by number.
 func numericID(s string) (int64, bool) {
 	if len(s) > 6 && strings.HasPrefix(s, "__id") && strings.HasSuffix(s, "__") {
 		n, err := strconv.ParseInt(s[4:len(s)-2], 10, 64)

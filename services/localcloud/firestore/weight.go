@@ -7,11 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Production limits not only the size of a commit's request but also that of its changes:
-// the documents that it writes or deletes and their changed index entries are at most 10
-// MiB together. A request of a few kilobytes that deletes documents with many index
-// entries can exceed that. The sizes are those that production documents under "storage
-// size calculations".
+// Production limits not only the size of a commit's request but also the size of its changes. The
+// documents that it writes or deletes and their changed index entries have at most 10 MiB in total.
+// A request of a few kilobytes that deletes documents with many index entries can exceed this
+// limit. The sizes follow production's documentation of "storage size calculations".
 const (
 	maxTransactionBytes = 10 << 20
 
@@ -21,8 +20,8 @@ const (
 	groupOverhead      = 48 // for each index entry of a collection group
 )
 
-// checkTransaction rejects changes that are too large for one commit, and documents with
-// more index entries than allowed.
+// checkTransaction rejects changes that are too large for one commit, and documents with more index
+// entries than allowed.
 func (ix *Indexes) checkTransaction(changes []change) error {
 	total := 0
 	for _, c := range changes {
@@ -40,9 +39,8 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh returns the size of a change: the document (its old state, if it is deleted) and
-// the index entries that are added and removed. Without declared indexes, entries do not
-// count.
+// weigh returns the size of a change: the document (its old state if it is deleted) and the index
+// entries that are added and removed. Without declared indexes, entries do not count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -59,8 +57,8 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	return total + newWeigher(ix, path).all(c), nil
 }
 
-// checkEntries rejects a document with too many index entries, or too many bytes of them.
-// Without declared indexes, entries do not count here either.
+// checkEntries rejects a document with too many index entries or too many bytes of them. Without
+// declared indexes, entries do not count.
 func (ix *Indexes) checkEntries(d *pb.Document) error {
 	if ix == nil || d == nil {
 		return nil
@@ -113,8 +111,8 @@ func (w *weigher) all(c change) int {
 	return total
 }
 
-// fields returns the bytes of the single-field entries that a change of a map's fields
-// writes or deletes. Members inherit the override of their map.
+// fields returns the bytes of the single-field entries that a change of a map's fields writes or
+// deletes. Members inherit the override of their map.
 func (w *weigher) fields(prefix string, inherited *FieldOverride, before, after map[string]*pb.Value) int {
 	total := 0
 	for k, v := range after {
@@ -155,8 +153,8 @@ func (w *weigher) field(path string, inherited *FieldOverride, before, after *pb
 	return total
 }
 
-// entries returns the bytes of one value's index entries. There are two, ascending and
-// descending, or one for each element of an array, unless an override says otherwise.
+// entries returns the bytes of one value's index entries. Unless an override changes this, there
+// are two, ascending and descending, or one for each element of an array.
 func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	values, array := []*pb.Value{v}, v.GetArrayValue() != nil
 	if array {
@@ -190,8 +188,8 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	return total
 }
 
-// composite returns the bytes of the entries that a change writes or deletes in one
-// composite index.
+// composite returns the bytes of the entries that a change writes or deletes in one composite
+// index.
 func (w *weigher) composite(x *Index, c change) int {
 	changed := c.before == nil || c.after == nil
 	overhead, path := w.name+groupOverhead, func(f IndexField) []string { return strings.Split(f.FieldPath, ".") }
@@ -227,7 +225,7 @@ func (w *weigher) composite(x *Index, c change) int {
 	return size(c.before) + size(c.after)
 }
 
-// nameSize returns the size of a document's name. The root counts as an empty name.
+// nameSize returns the size of a document's name. The root has an empty name.
 func nameSize(path []string) int {
 	n := nameOverhead
 	for _, s := range path {

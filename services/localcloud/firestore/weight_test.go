@@ -23,8 +23,8 @@ const memberIndexes = `{"indexes":[{"collectionGroup":"pairs","queryScope":"COLL
 const wideIndexes = `{"indexes":[{"collectionGroup":"wide","queryScope":"COLLECTION","fields":[
 	{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"list","arrayConfig":"CONTAINS"}]}],"fieldOverrides":[]}`
 
-// Production counts the size of a commit's changes: documents, including deleted ones,
-// and their index entries.
+// Production counts the size of a commit's changes: documents, including deleted ones, and their
+// index entries.
 func TestACommitMayChange10MiB(t *testing.T) {
 	t.Parallel()
 	word := strings.Repeat("a", 50)
@@ -41,18 +41,19 @@ func TestACommitMayChange10MiB(t *testing.T) {
 		collection string
 		fields     map[string]any
 		documents  int
-		plain      bool // no indexes declared
+		plain      bool // no indexes are declared
 		want       codes.Code
 	}{
-		// A document has 1,500 members of 56 bytes, and as many entries of 150.
+		// A document has 1,500 members of 56 bytes, and the same number of entries of 150 bytes.
 		"few_documents_with_many_entries":  {"words", map[string]any{"w": members}, 30, false, codes.OK},
 		"many_documents_with_many_entries": {"words", map[string]any{"w": members}, 40, false, codes.InvalidArgument},
 		"without_declared_indexes":         {"words", map[string]any{"w": members}, 40, true, codes.OK},
 		"a_map_without_index":              {"plain", map[string]any{"w": members}, 100, false, codes.OK},
 		"a_member_without_index":           {"words", unindexed, 100, false, codes.OK},
-		// An ordinary field has two entries, of 75 bytes.
+		// An ordinary field has two entries of 75 bytes.
 		"ordinary_fields": {"other", map[string]any{"w": members}, 30, false, codes.InvalidArgument},
-		// 1,000 elements of 8 bytes, and as many entries of 80 in the composite index.
+		// The list has 1,000 elements of 8 bytes, and the same number of entries of 80 bytes in the
+		// composite index.
 		"few_documents_in_a_composite_index":  {"pairs", map[string]any{"a": 1, "list": list}, 100, false, codes.OK},
 		"many_documents_in_a_composite_index": {"pairs", map[string]any{"a": 1, "list": list}, 140, false, codes.InvalidArgument},
 	} {
@@ -82,7 +83,7 @@ func TestACommitMayChange10MiB(t *testing.T) {
 					return nil
 				})
 				if status.Code(err) != want {
-					t.Errorf("%s: %v, want %v", what, err, want)
+					t.Errorf("%s returned %v, want %v", what, err, want)
 				}
 			}
 			each("one more field in each", codes.OK, func(tx *gc.Transaction, ref *gc.DocumentRef) error {
@@ -91,7 +92,7 @@ func TestACommitMayChange10MiB(t *testing.T) {
 			each("all deleted", c.want, func(tx *gc.Transaction, ref *gc.DocumentRef) error { return tx.Delete(ref) })
 			left, err := db.Collection(c.collection).Select().Documents(t.Context()).GetAll()
 			if gone := len(left) == 0; err != nil || gone != (c.want == codes.OK) || !gone && len(left) != c.documents {
-				t.Errorf("%d of %d documents are left, %v", len(left), c.documents, err)
+				t.Errorf("%d of %d documents remain, %v", len(left), c.documents, err)
 			}
 			refs = refs[:len(refs)/2]
 			each("half of them deleted", codes.OK, func(tx *gc.Transaction, ref *gc.DocumentRef) error { return tx.Delete(ref) })
@@ -99,7 +100,7 @@ func TestACommitMayChange10MiB(t *testing.T) {
 	}
 }
 
-// One document has at most 40,000 index entries, of 8 MiB together.
+// One document has at most 40,000 index entries, with at most 8 MiB in total.
 func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 	t.Parallel()
 	numbers := func(n int) (list []any) {
@@ -118,16 +119,16 @@ func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		collection string
 		fields     map[string]any
-		plain      bool // no indexes declared
+		plain      bool // no indexes are declared
 		want       string
 	}{
 		"40,000 elements of an array":                      {"other", map[string]any{"list": numbers(40_000)}, false, ""},
 		"one element more":                                 {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
-		"one more field, which has two":                    {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
-		"a composite index has entries too":                {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
+		"one more field with two entries":                  {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
+		"entries of a composite index":                     {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
 		"an exempt array":                                  {"pairs", map[string]any{"list": numbers(60_000)}, false, ""},
 		"an array without declared indexes":                {"other", map[string]any{"list": numbers(60_000)}, true, ""},
-		"texts of 700 kB, each in two entries":             {"other", map[string]any{"w": texts(500)}, false, ""},
+		"texts of 700 kB in two entries each":              {"other", map[string]any{"w": texts(500)}, false, ""},
 		"indexes that repeat a long text for each element": {"wide", map[string]any{"a": strings.Repeat("a", 1400), "list": numbers(8000)}, false, "index entries too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,9 +141,9 @@ func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 			_, err := ref.Set(t.Context(), c.fields)
 			switch {
 			case c.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("the write returned %v, want no error", err)
 			case c.want != "" && (status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("the write returned %v, want an error with %q", err, c.want)
 			}
 		})
 	}
@@ -160,10 +161,10 @@ func TestACommitTransformsADocument500Times(t *testing.T) {
 		return m
 	}
 	if _, err := db.Doc("c/d").Set(t.Context(), increments(0, 500), gc.MergeAll); err != nil {
-		t.Errorf("500: %v", err)
+		t.Errorf("500 transforms returned %v, want no error", err)
 	}
 	if _, err := db.Doc("c/d").Set(t.Context(), increments(0, 501), gc.MergeAll); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("501: %v", err)
+		t.Errorf("501 transforms returned %v, want InvalidArgument", err)
 	}
 	in := func(second string) error {
 		return db.RunTransaction(t.Context(), func(_ context.Context, tx *gc.Transaction) error {
@@ -174,9 +175,9 @@ func TestACommitTransformsADocument500Times(t *testing.T) {
 		})
 	}
 	if err := in("c/other"); err != nil {
-		t.Errorf("300 in each of two documents: %v", err)
+		t.Errorf("300 transforms in each of two documents returned %v, want no error", err)
 	}
 	if err := in("c/d"); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("two writes of 300 of one document: %v", err)
+		t.Errorf("two writes with 300 transforms of one document returned %v, want InvalidArgument", err)
 	}
 }

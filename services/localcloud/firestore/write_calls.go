@@ -11,7 +11,7 @@ import (
 
 type empty = emptypb.Empty
 
-// Commit implements the protocol. Either all writes are on disk when it returns, or none.
+// Commit implements the protocol. When it returns, either all writes are on disk or none are.
 func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitResponse, error) {
 	size, err := requestSize(r)
 	if err != nil {
@@ -34,8 +34,8 @@ func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitRe
 	return &pb.CommitResponse{WriteResults: req.results, CommitTime: timestamp(req.at)}, nil
 }
 
-// commit waits for the locks, then for the disk. The end of ctx does not stop a commit
-// that has been submitted.
+// commit waits for the locks and then for the disk. The end of ctx does not stop a submitted
+// commit.
 func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 	names, err := checkWrites(req.writes)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 	return req.err
 }
 
-// BatchWrite implements the protocol: each write succeeds or fails independently.
+// BatchWrite implements the protocol. Each write succeeds or fails independently.
 func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.BatchWriteResponse, error) {
 	size, err := requestSize(r)
 	if err != nil {

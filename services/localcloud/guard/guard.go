@@ -1,5 +1,5 @@
-// Package guard decides which callers a private listener answers. They must send a token, and use a
-// host name that a web page cannot have chosen for them.
+// Package guard decides which callers a private listener accepts. They must send a token, and they
+// must use a host name that no web page can choose.
 package guard
 
 import (
@@ -16,16 +16,17 @@ import (
 // MinToken is the minimum length of a token.
 const MinToken = 32
 
-// Tokens are the bearer tokens that a server accepts. If there are none, it accepts every
+// Tokens contains the bearer tokens that a server accepts. If it is empty, the server accepts every
 // caller.
 type Tokens struct {
 	first string
 	sums  [][sha256.Size]byte
 }
 
-// Parse reads tokens separated by commas. Clients send the first. The server accepts all, so that a token can be
-// replaced while clients still send the old one. An empty text means no tokens. Any other text must be a list of
-// complete tokens. Otherwise Parse returns an error, so that a mistake cannot open the server.
+// Parse parses tokens separated by commas. Clients send the first token. The server accepts all of
+// them, so a token can be replaced while clients still send the old one. An empty text means no
+// tokens. Any other text must be a list of complete tokens. Otherwise Parse returns an error, so a
+// mistake cannot open the server.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
 	if text == "" {
@@ -53,8 +54,8 @@ func (t Tokens) Required() bool { return len(t.sums) > 0 }
 // First returns the token that clients send, or "" if there is none.
 func (t Tokens) First() string { return t.first }
 
-// Accept checks the value of an Authorization header. It compares hashes in constant time, so that its duration reveals
-// nothing about a token.
+// Accept checks the value of an Authorization header. It compares hashes in constant time, so its
+// duration reveals nothing about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true
@@ -67,10 +68,10 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether the host of a request is safe, which means that a web page cannot have
-// chosen it. A page can make its own host name resolve to this machine (DNS rebinding) and then
-// read the responses. But IP addresses, localhost and names without a dot are never resolved by
-// public DNS, so they are safe. more lists further names to accept.
+// OwnHost reports whether the host of a request is safe, which means that no web page can choose
+// it. A page can make its own host name resolve to this machine (DNS rebinding) and then read the
+// responses. Public DNS never resolves IP addresses, localhost and names without a dot, so these
+// hosts are safe. more lists further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -80,7 +81,8 @@ func OwnHost(host string, more ...string) bool {
 		slices.ContainsFunc(more, func(m string) bool { return strings.EqualFold(m, host) })
 }
 
-// Bearer sends a token with each gRPC call, even over a connection without TLS, such as one to a private listener.
+// Bearer sends a token with each gRPC call, even over a connection without TLS, such as one to a
+// private listener.
 type Bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.

@@ -15,7 +15,7 @@ func TestATokenOpensAndNothingElseDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !tokens.Required() || tokens.First() != newer {
-		t.Errorf("clients send %q, want the first token", tokens.First())
+		t.Errorf("First() = %q, want the first token", tokens.First())
 	}
 	for header, want := range map[string]bool{
 		"Bearer " + newer: true, "bearer " + older: true,
@@ -37,7 +37,7 @@ func TestAMistakenTokenIsAnErrorAndNotNone(t *testing.T) {
 		}
 	}
 	if tokens, err := guard.Parse(""); err != nil || tokens.Required() || !tokens.Accept("") {
-		t.Errorf("no token: %v, %v; want every caller accepted", tokens.Required(), err)
+		t.Errorf("without a token, Parse returned Required()=%v, %v; want every caller accepted", tokens.Required(), err)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package procstat reads what Linux records about running processes, as described in
-// proc(5). Tests and benchmarks use it to measure servers. It compiles on every system, but
-// without Linux's /proc only Heap works.
+// Package procstat reads Linux's records of running processes, as described in proc(5). Tests and
+// benchmarks use it to measure servers. It compiles on every system, but only Heap works without
+// Linux's /proc.
 //
-// Times come in steps of 10 ms, the kernel's clock tick; sizes are in bytes and
-// count every resident page, including those shared with other processes.
+// Times have steps of 10 ms, the kernel's clock tick. Sizes are in bytes and include every resident
+// page, even if other processes share it.
 package procstat
 
 import (
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// CPU returns the processor time, user and system, that the processes have used so far,
-// not including their children.
+// CPU returns the processor time, user and system, that the processes have used so far, without
+// their children.
 func CPU(pids ...int) (total time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -28,22 +28,21 @@ func CPU(pids ...int) (total time.Duration, err error) {
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		var user, system time.Duration
 		if _, err := fmt.Sscan(strings.Join(fields[11:13], " "), &user, &system); err != nil { // 14 and 15 in proc(5)
-			return 0, fmt.Errorf("times of process %d: %w", pid, err)
+			return 0, fmt.Errorf("cannot parse the times of process %d: %w", pid, err)
 		}
 		total += (user + system) * 10 * time.Millisecond
 	}
 	return total, nil
 }
 
-// Resident returns the memory that a process uses now. It returns an error for a process
-// that has ended.
+// Resident returns the current memory of a process. It returns an error for a process that has
+// exited.
 func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// Peak returns the largest memory that a process has used since it started or since
-// [ResetPeak].
+// Peak returns the largest memory of a process since its start or since [ResetPeak].
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
-// ResetPeak lowers the recorded peak of a process to its present memory.
+// ResetPeak lowers the recorded peak of a process to its current memory.
 func ResetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // 5 resets only the peak
 }
@@ -56,17 +55,17 @@ func memory(pid int, field string) (int64, error) {
 	var kB int64
 	_, rest, _ := strings.Cut(string(text), "\n"+field)
 	if _, err := fmt.Sscan(rest, &kB); err != nil { // a zombie has no such line
-		return 0, fmt.Errorf("%s of process %d: %w", field, pid, err)
+		return 0, fmt.Errorf("cannot parse %s of process %d: %w", field, pid, err)
 	}
 	return kB << 10, nil
 }
 
-// Descendants returns the processes that any thread of pid has started, and their own
-// descendants. Processes that end meanwhile may be missing.
+// Descendants returns the processes that any thread of pid has started, and their own descendants.
+// Processes that exit during the call may be missing.
 func Descendants(pid int) (all []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
 	for _, list := range lists {
-		text, _ := os.ReadFile(list) // empty when the thread has ended
+		text, _ := os.ReadFile(list) // empty if the thread has exited
 		for _, f := range strings.Fields(string(text)) {
 			if child, err := strconv.Atoi(f); err == nil {
 				all = append(append(all, child), Descendants(child)...)
@@ -76,8 +75,8 @@ func Descendants(pid int) (all []int) {
 	return all
 }
 
-// Heap returns the size of the part of this process's Go heap that is in use after two
-// collections. The second one frees memory that only finalizers or pools held.
+// Heap returns the used size of this process's Go heap after two collections. The second collection
+// frees memory that only finalizers or pools held.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

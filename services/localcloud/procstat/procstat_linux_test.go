@@ -19,7 +19,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// A single test, because a parallel one would change its figures.
+// This is a single test, because parallel tests would change its figures.
 func TestThisProcess(t *testing.T) {
 	const size = 64 << 20
 	self := os.Getpid()
@@ -37,30 +37,30 @@ func TestThisProcess(t *testing.T) {
 	check(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	kernel := time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	if used /= 2; used < kernel-100*time.Millisecond || used > kernel || used == 0 {
-		t.Errorf("%v of processor time, the kernel counts %v", used, kernel)
+		t.Errorf("CPU returned %v, but the kernel counts %v", used, kernel)
 	}
 
 	holding := resident()
-	clear(block) // keeps it alive until here
+	clear(block) // keeps the block alive until here
 	debug.FreeOSMemory()
 	after := resident()
 	if holding < before+size/2 || after > holding-size/2 || after < 1<<20 {
-		t.Errorf("%d bytes resident, with a block of %d %d, then %d", before, size, holding, after)
+		t.Errorf("Resident returned %d bytes, with a block of %d bytes %d, and then %d", before, size, holding, after)
 	}
 	if n := peak(); n < before+size/2 {
-		t.Errorf("peak %d, with a block of %d", n, size)
+		t.Errorf("Peak returned %d with a block of %d bytes", n, size)
 	}
 	check(t, procstat.ResetPeak(self))
 	if n := peak(); n > holding-size/2 || n < 1<<20 {
-		t.Errorf("peak %d after a reset, %d before", n, holding)
+		t.Errorf("after a reset, Peak returned %d, and before it %d", n, holding)
 	}
 
 	cmd := exec.CommandContext(t.Context(), "cat")
-	in, err := cmd.StdinPipe() // cat ends with it
+	in, err := cmd.StdinPipe() // cat exits when the pipe is closed
 	check(t, err)
 	check(t, cmd.Start())
 	if all := procstat.Descendants(self); !slices.Equal(all, []int{cmd.Process.Pid}) {
-		t.Errorf("descendants %v, want %d", all, cmd.Process.Pid)
+		t.Errorf("Descendants returned %v, want %d", all, cmd.Process.Pid)
 	}
 	check(t, in.Close())
 	check(t, cmd.Wait())

@@ -1,11 +1,10 @@
-// Package redisproc runs a real redis-server as a child process: the Redis of
-// `make run` and of every test that needs one.
+// Package redisproc runs a real redis-server as a child process. `make run` and every test that
+// needs Redis use it.
 //
-// The server listens on loopback only, keeps an append-only file in its folder, and ends
-// with its parent. A parent that exits normally calls Stop. If the parent is killed, the
-// kernel's parent-death signal (Linux) ends the server. If an earlier, killed parent left
-// a server behind on the same folder, Start stops that one first, since two writers would
-// corrupt the append-only file.
+// The server listens on loopback only, keeps an append-only file in its folder, and exits with its
+// parent. A parent that exits normally calls Stop. If the parent is killed, the kernel's
+// parent-death signal (Linux) ends the server. If a killed parent left a server on the same folder,
+// Start first stops that server, because two writers would corrupt the append-only file.
 package redisproc
 
 import (
@@ -28,20 +27,20 @@ import (
 	"time"
 )
 
-// Options configure a server.
+// Options configures a server.
 type Options struct {
 	Dir    string   // folder for the data, the log and the pid file; created if missing
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
-	Memory bool     // keep nothing on disk
+	Memory bool     // store nothing on disk
 	Args   []string // further options of the server, such as "--maxmemory", "64mb"
-	// Sentinel runs a Sentinel instead of a server. Commands tell it what to watch.
+	// Sentinel runs a Sentinel instead of a server. Commands configure what it monitors.
 	Sentinel bool
-	Log      io.Writer // receives the server's own log lines; if nil, they are dropped
+	Log      io.Writer // receives the server's log lines; if nil, they are dropped
 }
 
-// ErrNoBinary is returned when neither redis-server nor valkey-server is installed.
+// ErrNoBinary is returned if neither redis-server nor valkey-server is installed.
 var ErrNoBinary = errors.New("redis-server is not installed")
 
 // Server is a running child process.
@@ -51,10 +50,10 @@ type Server struct {
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the current process has ended
+	done chan struct{} // closed when the current process has exited
 }
 
-// Start runs a server and returns when it answers.
+// Start runs a server and returns when it responds.
 func Start(ctx context.Context, opt Options) (*Server, error) {
 	if opt.Binary == "" {
 		for _, name := range []string{"redis-server", "valkey-server"} {
@@ -68,7 +67,7 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 		}
 	}
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("redis folder: %w", err)
+		return nil, fmt.Errorf("cannot create the Redis folder: %w", err)
 	}
 	if err := endLeftover(opt.Dir); err != nil {
 		return nil, err
@@ -88,18 +87,17 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns host:port. It stays the same after Restart.
+// Addr returns host:port. Restart does not change it.
 func (s *Server) Addr() string { return s.addr }
 
 // Dir returns the folder of the server's data.
 func (s *Server) Dir() string { return s.opt.Dir }
 
-// Restart starts the server again on the same folder and address after Kill or
-// Stop.
+// Restart starts the server again on the same folder and address after Kill or Stop.
 func (s *Server) Restart(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
-		return fmt.Errorf("redis address %q: %w", s.addr, err)
+		return fmt.Errorf("invalid Redis address %q: %w", s.addr, err)
 	}
 	fsync := s.opt.Fsync
 	if fsync == "" {
@@ -108,10 +106,10 @@ func (s *Server) Restart(ctx context.Context) error {
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
 	if s.opt.Sentinel {
-		// Sentinel requires a configuration file of its own, in which it saves its state.
+		// Sentinel requires its own configuration file, in which it saves its state.
 		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
 		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
-			return fmt.Errorf("sentinel's file: %w", err)
+			return fmt.Errorf("cannot write Sentinel's configuration file: %w", err)
 		}
 		args = []string{conf, "--sentinel"}
 	} else if !s.opt.Memory {
@@ -124,8 +122,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	done := make(chan struct{})
 	started := make(chan error, 1)
 	go func() {
-		// The parent-death signal is sent when the forking thread ends, so this goroutine
-		// keeps its thread until the child has ended.
+		// The kernel sends the parent-death signal when the thread that forked ends. This goroutine
+		// keeps its thread until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread() // a thread that ends would kill other children that it forked
 		defer close(done)
@@ -134,17 +132,17 @@ func (s *Server) Restart(ctx context.Context) error {
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // the exit status does not matter: callers only wait on done
+		_ = cmd.Wait() // the exit status does not matter, because callers only wait on done
 	}()
 	if err := <-started; err != nil {
-		return fmt.Errorf("start %s: %w", s.opt.Binary, err)
+		return fmt.Errorf("cannot start %s: %w", s.opt.Binary, err)
 	}
 	s.mu.Lock()
 	s.cmd, s.done = cmd, done
 	s.mu.Unlock()
 	pidFile := filepath.Join(s.opt.Dir, "redis.pid")
 	if err := os.WriteFile(pidFile, fmt.Appendf(nil, "%d %s", cmd.Process.Pid, port), 0o600); err != nil {
-		return fmt.Errorf("redis pid file: %w", err)
+		return fmt.Errorf("cannot write the Redis pid file: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -154,10 +152,10 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-done:
-			return fmt.Errorf("redis-server on %s exited at once; its address may be in use", s.addr)
+			return fmt.Errorf("redis-server on %s exited immediately; its address may be in use", s.addr)
 		case <-ctx.Done():
 			_ = s.Kill()
-			return fmt.Errorf("redis-server on %s did not answer: %w", s.addr, ctx.Err())
+			return fmt.Errorf("redis-server on %s did not respond: %w", s.addr, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -170,15 +168,13 @@ func (s *Server) Signal(sig os.Signal) error {
 	return s.cmd.Process.Signal(sig)
 }
 
-// Kill ends the process at once (SIGKILL) and waits until it is gone.
+// Kill kills the process immediately (SIGKILL) and waits until it has exited.
 func (s *Server) Kill() error { return s.end(syscall.SIGKILL, 0) }
 
-// Stop asks the process to write its data and end, and kills it after ten
-// seconds.
+// Stop tells the process to write its data and exit. It kills the process after ten seconds.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM, 10*time.Second) }
 
-// Done returns a channel that is closed when the current process has ended, for
-// whatever reason.
+// Done returns a channel that is closed when the current process has exited, whatever the reason.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,49 +186,50 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 	cmd, done := s.cmd, s.done
 	s.mu.Unlock()
 	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal redis-server: %w", err)
+		return fmt.Errorf("cannot signal redis-server: %w", err)
 	}
 	if patience > 0 {
 		select {
 		case <-done:
 		case <-time.After(patience):
-			_ = cmd.Process.Kill() // it may have ended in between
+			_ = cmd.Process.Kill() // it may have exited in between
 		}
 	}
 	<-done
-	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: Start checks the process
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless, because Start checks the process
 	return nil
 }
 
-// endLeftover stops the server that an earlier parent left behind on dir.
+// endLeftover stops the server that a previous parent left on dir.
 func endLeftover(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("redis pid file: %w", err)
+		return fmt.Errorf("cannot read the Redis pid file: %w", err)
 	}
 	var pid int
 	var port string
 	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || pid <= 0 || !isRedis(pid, port) {
 		return nil
 	}
-	// SIGTERM lets Redis finish its append-only file. Kill it only if it runs 5 s later.
+	// SIGTERM lets Redis finish its append-only file. Kill it only if it is still running 5 s
+	// later.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		_ = syscall.Kill(pid, sig) // it may end by itself meanwhile
+		_ = syscall.Kill(pid, sig) // it may exit before the signal
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if !isRedis(pid, port) {
 				return nil
 			}
 		}
 	}
-	return fmt.Errorf("an earlier redis-server (process %d) still uses %s", pid, dir)
+	return fmt.Errorf("a previous redis-server (process %d) still uses %s", pid, dir)
 }
 
-// isRedis reports whether pid is a live Redis on port, so that another process with a
-// reused number is never signalled, not even another Redis. The command line shows the
-// port: first in the option --port, and later in the process title that Redis sets.
+// isRedis reports whether pid is a running Redis on port. This keeps Start from signalling another
+// process with a reused number, even another Redis. The command line contains the port: first in
+// the option --port, and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 	if err != nil {                                                // no such process, or a system without /proc
@@ -261,9 +258,9 @@ func ping(ctx context.Context, addr string) bool {
 	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while it reads the file
 }
 
-// FreeAddr returns a free loopback address. Its port is below those that systems use for
-// outgoing connections (from 32768): such a connection could otherwise take the port while
-// the server restarts.
+// FreeAddr returns a free loopback address. Its port is below the range that systems use for
+// outgoing connections (from 32768). Otherwise such a connection could take the port while the
+// server restarts.
 func FreeAddr() (string, error) {
 	var err error
 	for range 100 {
@@ -274,5 +271,5 @@ func FreeAddr() (string, error) {
 			return l.Addr().String(), nil
 		}
 	}
-	return "", fmt.Errorf("free port: %w", err)
+	return "", fmt.Errorf("cannot find a free port: %w", err)
 }

@@ -17,7 +17,7 @@ func TestAServerLeftByAKilledParentIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second start stands for the next run after the parent was killed.
+	// The second start simulates the next run after the parent was killed.
 	second, err := redisproc.Start(t.Context(), redisproc.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestAServerLeftByAKilledParentIsReplaced(t *testing.T) {
 	}
 }
 
-// After a restart of the machine, the number in the pid file may be that of another Redis.
+// After a restart of the machine, the number in the pid file may belong to another Redis.
 func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
 	t.Parallel()
 	other, err := redisproc.Start(t.Context(), redisproc.Options{Dir: t.TempDir()})
@@ -50,7 +50,7 @@ func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
 	}
 	select {
 	case <-other.Done():
-		t.Error("another server was stopped")
+		t.Error("Start stopped another server, want it to run")
 	default:
 	}
 	if err := errors.Join(s.Stop(), other.Stop()); err != nil {
@@ -72,7 +72,7 @@ func TestKillAndRestartKeepTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Addr() != addr {
-		t.Errorf("address moved from %s to %s", addr, s.Addr())
+		t.Errorf("the address changed from %s to %s", addr, s.Addr())
 	}
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)

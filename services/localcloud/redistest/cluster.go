@@ -14,9 +14,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
-// Cluster runs a Redis Cluster of masters, each with one replica if replicas is set, and
-// returns when it serves all slots. The first servers are the masters; their replicas
-// follow in the same order.
+// Cluster runs a Redis Cluster of masters, each with one replica if replicas is set. It returns
+// when the cluster serves all slots. The first servers are the masters. Their replicas follow in
+// the same order.
 func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 	tb.Helper()
 	n := masters
@@ -40,7 +40,7 @@ func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 			Do(tb, servers[0].Addr(), "CLUSTER", "MEET", host, port, buses[i])
 		}
 	}
-	until(tb, "the servers of the cluster know each other", func() bool {
+	until(tb, "the servers of the cluster have found each other", func() bool {
 		for _, s := range servers {
 			if strings.Count(Do(tb, s.Addr(), "CLUSTER", "NODES"), "connected") < n {
 				return false
@@ -52,7 +52,7 @@ func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 		id := Do(tb, servers[i-masters].Addr(), "CLUSTER", "MYID")
 		until(tb, "a server becomes a replica", func() bool { return Do(tb, servers[i].Addr(), "CLUSTER", "REPLICATE", id) == "OK" })
 	}
-	until(tb, "the cluster serves", func() bool {
+	until(tb, "the cluster is ready", func() bool {
 		for i, s := range servers {
 			if !strings.Contains(Do(tb, s.Addr(), "CLUSTER", "INFO"), "cluster_state:ok") {
 				return false
@@ -66,7 +66,7 @@ func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 	return servers
 }
 
-// Replica runs a server that copies primary.
+// Replica runs a server that replicates primary.
 func Replica(tb testing.TB, primary *redisproc.Server) *redisproc.Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(primary.Addr())
@@ -77,21 +77,21 @@ func Replica(tb testing.TB, primary *redisproc.Server) *redisproc.Server {
 	return s
 }
 
-// Sentinel runs a Redis Sentinel. It watches primary under a name and promotes a replica
-// when primary is gone.
+// Sentinel runs a Redis Sentinel. It monitors primary under a name and promotes a replica when
+// primary is down.
 func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.Server {
 	tb.Helper()
 	s := start(tb, redisproc.Options{Dir: tb.TempDir(), Sentinel: true})
 	host, port, _ := net.SplitHostPort(primary.Addr())
 	Do(tb, s.Addr(), "SENTINEL", "MONITOR", name, host, port, "1")
 	Do(tb, s.Addr(), "SENTINEL", "SET", name, "down-after-milliseconds", "500", "failover-timeout", "3000")
-	until(tb, "the sentinel knows the replica", func() bool {
+	until(tb, "the Sentinel has found the replica", func() bool {
 		return strings.Contains(Do(tb, s.Addr(), "INFO", "sentinel"), "slaves=1")
 	})
 	return s
 }
 
-// Do runs one command and returns its response as text, even if that is an error.
+// Do runs one command and returns its response as text, even if the response is an error.
 func Do(tb testing.TB, addr string, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -115,7 +115,7 @@ func Do(tb testing.TB, addr string, args ...string) string {
 	if !strings.HasPrefix(line, "$") {
 		return strings.TrimLeft(line, "+-:")
 	}
-	size, _ := strconv.Atoi(line[1:]) // -1 is nil, which reads as ""
+	size, _ := strconv.Atoi(line[1:]) // -1 means nil, which is read as ""
 	body := make([]byte, max(size, 0))
 	if _, err := io.ReadFull(r, body); err != nil {
 		return err.Error()
@@ -127,7 +127,7 @@ func until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("gave up after 30 s; still not true: %s", what)
+			tb.Fatalf("condition not met within 30 s: %s", what)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Proxy sits between a process and a server. It delays the server's answers, as if the
-// server were far away, and forwards nothing while it is stalled.
+// Proxy forwards connections between a process and a server. It can delay the server's responses,
+// as if the server were far away. While it is stalled, it forwards nothing.
 type Proxy struct {
 	addr, upstream string
 	delay          atomic.Int64
@@ -43,11 +43,11 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 // Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Delay delays every response from now on by d, to the microsecond. Round trips inside a zone
-// take 1 to 2 ms.
+// Delay delays every later response by d, to the microsecond. A round trip within a zone takes 1 to
+// 2 ms.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Stall holds all responses back until the returned function is called.
+// Stall holds all responses back until the caller calls end.
 func (p *Proxy) Stall() (end func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *Proxy) serve(c net.Conn) {
 		b   []byte
 		due time.Time
 	}
-	// Keep reading while parts wait: distance adds latency and does not reduce bandwidth.
+	// Keep reading while parts wait, because distance adds latency but does not reduce bandwidth.
 	parts := make(chan part, 1024)
 	go func() {
 		defer close(parts)
@@ -95,7 +95,7 @@ func (p *Proxy) serve(c net.Conn) {
 		}
 		time.Sleep(time.Until(x.due))
 		if _, err := c.Write(x.b); err != nil {
-			// The reader must end too. Otherwise it would wait forever for room.
+			// The reader must also end. Otherwise it would wait forever for room.
 			_ = up.Close()
 			for range parts {
 			}

@@ -25,30 +25,30 @@ import (
 
 const unit = 256 << 10
 
-// behaviours are documented behaviours of production, each with a name. They share a server, but each uses its
-// own objects.
+// behaviours contains documented behaviours of production, each with a name. They share a server,
+// but each of them uses its own objects.
 var behaviours = []struct {
 	name string
 	test func(t *testing.T, e *env)
 }{
-	// Signed addresses.
-	{"signed PUT stores the body and answers with generation and hashes", func(t *testing.T, e *env) {
+	// These behaviours concern signed addresses.
+	{"a signed PUT stores the body and returns its generation and hashes", func(t *testing.T, e *env) {
 		a := call(t, "PUT", e.sign(t, "PUT", "s/put", nil), []byte("hello"))
 		a.want(t, 200, "")
 		if a.header.Get("X-Goog-Generation") == "" || !slices.Contains(a.header["X-Goog-Hash"], "crc32c=mnG7TA==") {
-			t.Errorf("headers %v", a.header)
+			t.Errorf("the headers are %v, want the generation and hashes", a.header)
 		}
 		if got := e.read(t, "s/put"); got != "hello" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want hello", got)
 		}
 	}},
-	{"a Content-Type that was not signed is free", func(t *testing.T, e *env) {
+	{"an unsigned Content-Type may have any value", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/type", nil), []byte("x"), "Content-Type", "video/quicktime").want(t, 200, "")
 		if a, err := e.object("s/type").Attrs(t.Context()); err != nil || a.ContentType != "video/quicktime" {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v; want the sent type", a, err)
 		}
 	}},
-	{"a Content-Type that was signed must be sent as signed", func(t *testing.T, e *env) {
+	{"a signed Content-Type must be sent unchanged", func(t *testing.T, e *env) {
 		u := e.sign(t, "PUT", "s/type2", func(o *gcs.SignedURLOptions) { o.ContentType = "video/mp4" })
 		call(t, "PUT", u, []byte("x"), "Content-Type", "text/html").want(t, 403, "SignatureDoesNotMatch")
 		call(t, "PUT", u, []byte("x"), "Content-Type", "video/mp4").want(t, 200, "")
@@ -56,16 +56,16 @@ var behaviours = []struct {
 	{"an object without a type gets application/octet-stream", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/notype", nil), []byte("x")).want(t, 200, "")
 		if a, err := e.object("s/notype").Attrs(t.Context()); err != nil || a.ContentType != "application/octet-stream" {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v; want application/octet-stream", a, err)
 		}
 	}},
-	{"a request without a signature is refused", func(t *testing.T, e *env) {
+	{"a request without a signature is rejected", func(t *testing.T, e *env) {
 		e.put(t, "s/private", "secret")
 		for _, m := range []string{"GET", "HEAD", "PUT", "POST", "DELETE"} {
 			call(t, m, e.public.URL+"/b-1/s/private", nil).want(t, 403, "")
 		}
 	}},
-	{"a forged signature is refused", func(t *testing.T, e *env) {
+	{"a forged signature is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "PUT", "s/forged", nil))
 		q := u.Query()
 		good := q.Get("X-Goog-Signature")
@@ -75,25 +75,25 @@ var behaviours = []struct {
 			call(t, "PUT", u.String(), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 		}
 	}},
-	{"a signature by an unknown account is refused", func(t *testing.T, e *env) {
+	{"a signature by an unknown account is rejected", func(t *testing.T, e *env) {
 		u := e.sign(t, "GET", "s/private", func(o *gcs.SignedURLOptions) { o.GoogleAccessID = "other@local.iam.gserviceaccount.com" })
 		call(t, "GET", u, nil).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address moved to another object is refused", func(t *testing.T, e *env) {
+	{"an address with another object is rejected", func(t *testing.T, e *env) {
 		u := strings.Replace(e.sign(t, "PUT", "s/moved", nil), "s/moved", "s/other", 1)
 		call(t, "PUT", u, []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address moved to another bucket is refused", func(t *testing.T, e *env) {
+	{"an address with another bucket is rejected", func(t *testing.T, e *env) {
 		u := strings.Replace(e.sign(t, "PUT", "s/moved", nil), "/b-1/", "/b-2/", 1)
 		call(t, "PUT", u, []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address used with another method is refused", func(t *testing.T, e *env) {
+	{"an address with another method is rejected", func(t *testing.T, e *env) {
 		for _, m := range []string{"GET", "DELETE", "POST", "HEAD"} {
 			call(t, m, e.sign(t, "PUT", "s/method", nil), nil).want(t, 403, "")
 		}
 		call(t, "PUT", e.sign(t, "GET", "s/method", nil), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address used under another host is refused", func(t *testing.T, e *env) {
+	{"an address with another host is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "GET", "s/put", nil))
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		req.Host = "elsewhere.example"
@@ -103,10 +103,10 @@ var behaviours = []struct {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusForbidden {
-			t.Errorf("status %d, want 403", resp.StatusCode)
+			t.Errorf("the status is %d, want 403", resp.StatusCode)
 		}
 	}},
-	{"an address whose date or life was changed is refused", func(t *testing.T, e *env) {
+	{"an address with a changed date or lifetime is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "PUT", "s/dated", nil))
 		for k, v := range map[string]string{"X-Goog-Date": time.Now().UTC().Add(time.Minute).Format("20060102T150405Z"), "X-Goog-Expires": "604800"} {
 			q := u.Query()
@@ -114,25 +114,25 @@ var behaviours = []struct {
 			c := *u
 			c.RawQuery = q.Encode()
 			if a := call(t, "PUT", c.String(), []byte("x")); a.status != 403 && a.status != 400 {
-				t.Errorf("changed %s: %d", k, a.status)
+				t.Errorf("with a changed %s, the status is %d, want 400 or 403", k, a.status)
 			}
 		}
 	}},
-	{"a life of more than seven days is refused", func(t *testing.T, e *env) {
+	{"a lifetime of more than seven days is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "PUT", "s/long", nil))
 		q := u.Query()
 		q.Set("X-Goog-Expires", "604801")
 		u.RawQuery = q.Encode()
 		call(t, "PUT", u.String(), []byte("x")).want(t, 400, "")
 	}},
-	{"a query parameter that was not signed is refused", func(t *testing.T, e *env) {
+	{"an unsigned query parameter is rejected", func(t *testing.T, e *env) {
 		u := e.sign(t, "GET", "s/private", nil) + "&response-content-type=text%2Fhtml"
 		call(t, "GET", u, nil).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an x-goog header that was not signed is refused", func(t *testing.T, e *env) {
+	{"an unsigned x-goog header is rejected", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/hdr", nil), []byte("x"), "x-goog-meta-a", "1").want(t, 400, "MalformedSecurityHeader")
 	}},
-	{"a signed header that is not sent is refused", func(t *testing.T, e *env) {
+	{"a missing signed header is rejected", func(t *testing.T, e *env) {
 		u := e.sign(t, "PUT", "s/hdr", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-if-generation-match:0"} })
 		call(t, "PUT", u, []byte("x")).want(t, 400, "MalformedSecurityHeader")
 	}},
@@ -140,14 +140,14 @@ var behaviours = []struct {
 		u := e.sign(t, "PUT", "s/meta", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-meta-owner:me"} })
 		call(t, "PUT", u, []byte("x"), "x-goog-meta-owner", "me").want(t, 200, "")
 		if a, err := e.object("s/meta").Attrs(t.Context()); err != nil || a.Metadata["owner"] != "me" {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v; want the metadata", a, err)
 		}
 	}},
-	{"a signed GET serves HEAD too", func(t *testing.T, e *env) {
+	{"a signed GET also serves HEAD", func(t *testing.T, e *env) {
 		e.put(t, "s/head", "12345")
 		a := call(t, "HEAD", e.sign(t, "GET", "s/head", nil), nil)
 		if a.status != 200 || a.header.Get("Content-Length") != "5" || a.body != "" {
-			t.Errorf("HEAD = %+v", a)
+			t.Errorf("HEAD returned %+v, want 200 with a length of 5 and no body", a)
 		}
 	}},
 	{"a signed DELETE removes the object", func(t *testing.T, e *env) {
@@ -160,21 +160,21 @@ var behaviours = []struct {
 		for _, name := range []string{"n/ä ö.mp4", "n/a+b&c=d?e#f%20g", "n//double", "n/日本", "n/a;b,c:d@e!$'()*[]"} {
 			call(t, "PUT", e.sign(t, "PUT", name, nil), []byte(name)).want(t, 200, "")
 			if got := e.read(t, name); got != name {
-				t.Errorf("object %q holds %q", name, got)
+				t.Errorf("the object %q contains %q", name, got)
 			}
 		}
 	}},
-	{"a name like a path stays inside the bucket", func(t *testing.T, e *env) {
+	{"a name like a path does not leave the bucket", func(t *testing.T, e *env) {
 		w := e.object("../../../escape").NewWriter(t.Context())
 		io.WriteString(w, "x")
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got := e.read(t, "../../../escape"); got != "x" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want x", got)
 		}
 	}},
-	{"a missing object answers 404 to a valid signature", func(t *testing.T, e *env) {
+	{"a valid signature for a missing object returns 404", func(t *testing.T, e *env) {
 		call(t, "GET", e.sign(t, "GET", "s/nothing", nil), nil).want(t, 404, "NoSuchKey")
 	}},
 	{"Content-MD5 and x-goog-hash are checked", func(t *testing.T, e *env) {
@@ -184,7 +184,7 @@ var behaviours = []struct {
 		u = e.sign(t, "PUT", "s/crc", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-hash:crc32c=AAAAAA=="} })
 		call(t, "PUT", u, []byte("hello"), "x-goog-hash", "crc32c=AAAAAA==").want(t, 400, "BadDigest")
 		if got := e.read(t, "s/crc"); !strings.Contains(got, "doesn't exist") {
-			t.Errorf("a refused upload is there: %q", got)
+			t.Errorf("the rejected upload exists: %q", got)
 		}
 	}},
 	{"x-goog-content-length-range bounds a PUT", func(t *testing.T, e *env) {
@@ -194,7 +194,7 @@ var behaviours = []struct {
 		call(t, "PUT", u, []byte("1"), h...).want(t, 400, "EntityTooSmall")
 		call(t, "PUT", u, []byte("1234"), h...).want(t, 200, "")
 		if a, err := tryCall(t.Context(), "PUT", u, struct{ io.Reader }{strings.NewReader("12345")}, h...); err != nil || a.status != 400 {
-			t.Errorf("chunked body beyond the range = %+v, %v", a, err)
+			t.Errorf("a chunked body beyond the range returned %+v, %v; want 400", a, err)
 		}
 	}},
 	{"x-goog-if-generation-match:0 writes once", func(t *testing.T, e *env) {
@@ -202,28 +202,28 @@ var behaviours = []struct {
 		call(t, "PUT", u, []byte("first"), "x-goog-if-generation-match", "0").want(t, 200, "")
 		call(t, "PUT", u, []byte("second"), "x-goog-if-generation-match", "0").want(t, 412, "PreconditionFailed")
 		if got := e.read(t, "s/once"); got != "first" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want first", got)
 		}
 	}},
-	{"a body cut short stores nothing", func(t *testing.T, e *env) {
+	{"a truncated body stores nothing", func(t *testing.T, e *env) {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, e.sign(t, "PUT", "s/cut", nil), io.MultiReader(strings.NewReader("half"), brokenReader{}))
 		req.ContentLength = 100
 		if resp, err := plainClient.Do(req); err == nil {
 			resp.Body.Close()
-			t.Errorf("status %d", resp.StatusCode)
+			t.Errorf("the status is %d, want 400", resp.StatusCode)
 		}
 		if got := e.read(t, "s/cut"); !strings.Contains(got, "doesn't exist") {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want none", got)
 		}
 	}},
 
-	// Reading.
+	// These behaviours concern reads.
 	{"Range serves a part, a suffix and an open end", func(t *testing.T, e *env) {
 		e.put(t, "r/range", "0123456789")
 		u := e.sign(t, "GET", "r/range", nil)
 		for rng, want := range map[string]string{"bytes=2-4": "234", "bytes=-3": "789", "bytes=7-": "789", "bytes=8-99": "89"} {
 			if a := call(t, "GET", u, nil, "Range", rng); a.status != 206 || a.body != want {
-				t.Errorf("%s = %d %q, want 206 %q", rng, a.status, a.body, want)
+				t.Errorf("the range %s returned %d %q, want 206 %q", rng, a.status, a.body, want)
 			}
 		}
 	}},
@@ -231,7 +231,7 @@ var behaviours = []struct {
 		e.put(t, "r/short", "0123456789")
 		a := call(t, "GET", e.sign(t, "GET", "r/short", nil), nil, "Range", "bytes=10-")
 		if a.status != 416 || a.header.Get("Content-Range") != "bytes */10" {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 416 with bytes */10", a)
 		}
 	}},
 	{"If-None-Match with the ETag is 304", func(t *testing.T, e *env) {
@@ -247,10 +247,10 @@ var behaviours = []struct {
 		})
 		a := call(t, "GET", u, nil)
 		if a.header.Get("Content-Type") != "video/mp4" || a.header.Get("Content-Disposition") != `attachment; filename="a b"` {
-			t.Errorf("headers %v", a.header)
+			t.Errorf("the headers are %v, want the overridden ones", a.header)
 		}
 	}},
-	{"a signed generation serves that generation or nothing", func(t *testing.T, e *env) {
+	{"a signed generation serves only that generation", func(t *testing.T, e *env) {
 		first := e.put(t, "r/gen", "one")
 		u := e.sign(t, "GET", "r/gen", func(o *gcs.SignedURLOptions) {
 			o.QueryParameters = url.Values{"generation": {strconv.FormatInt(first.Generation, 10)}}
@@ -264,11 +264,11 @@ var behaviours = []struct {
 		call(t, "PUT", e.startSession(t, "r/packed2", "Content-Encoding", "gzip"), []byte("x")).want(t, 200, "")
 		for _, name := range []string{"r/packed", "r/packed2"} {
 			if a, err := e.object(name).Attrs(t.Context()); err != nil || a.ContentEncoding != "gzip" {
-				t.Errorf("%s: %+v, %v", name, a, err)
+				t.Errorf("the attributes of %s are %+v, %v; want gzip", name, a, err)
 			}
 		}
 	}},
-	{"stored Cache-Control and Content-Language come back", func(t *testing.T, e *env) {
+	{"stored Cache-Control and Content-Language are returned", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "r/head", nil), []byte("x"), "Cache-Control", "private, max-age=5", "Content-Language", "de", "Content-Disposition", "inline").want(t, 200, "")
 		a := call(t, "GET", e.sign(t, "GET", "r/head", nil), nil)
 		if d := cmp.Diff([]string{"private, max-age=5", "de", "inline"}, []string{a.header.Get("Cache-Control"), a.header.Get("Content-Language"), a.header.Get("Content-Disposition")}); d != "" {
@@ -285,7 +285,7 @@ var behaviours = []struct {
 		defer r.Close()
 		e.put(t, "r/over2", "new")
 		if b, err := io.ReadAll(r); err != nil || string(b) != old {
-			t.Errorf("read %d bytes, %v", len(b), err)
+			t.Errorf("the reader got %d bytes, %v; want the old ones", len(b), err)
 		}
 	}},
 	{"the client's range reader reads a part", func(t *testing.T, e *env) {
@@ -296,111 +296,111 @@ var behaviours = []struct {
 		}
 		defer r.Close()
 		if b, err := io.ReadAll(r); err != nil || string(b) != "3456" {
-			t.Errorf("read %q, %v", b, err)
+			t.Errorf("the reader got %q, %v; want 3456", b, err)
 		}
 	}},
 
-	// Resumable sessions.
-	{"a signed POST starts a session whose URI takes the whole object", func(t *testing.T, e *env) {
+	// These behaviours concern resumable sessions.
+	{"a signed POST starts a session that accepts the whole object", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/whole", "Content-Type", "video/mp4")
 		call(t, "PUT", s, []byte("hello")).want(t, 200, "")
 		if a, err := e.object("u/whole").Attrs(t.Context()); err != nil || a.Size != 5 || a.ContentType != "video/mp4" {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v; want a size of 5 and video/mp4", a, err)
 		}
 	}},
-	{"chunks answer 308 with the range that is kept", func(t *testing.T, e *env) {
+	{"a chunk returns 308 with the stored range", func(t *testing.T, e *env) {
 		body := random(2*unit + 100)
 		s := e.startSession(t, "u/chunks")
 		a := call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, "*"))
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", unit-1) {
-			t.Fatalf("first = %+v", a)
+			t.Fatalf("the first chunk returned %+v, want 308 with its range", a)
 		}
 		call(t, "PUT", s, body[unit:2*unit], "Content-Range", span(unit, 2*unit-1, strconv.Itoa(len(body)))).want(t, 308, "")
 		call(t, "PUT", s, body[2*unit:], "Content-Range", span(2*unit, len(body)-1, strconv.Itoa(len(body)))).want(t, 200, "")
 		if e.read(t, "u/chunks") != string(body) {
-			t.Error("other bytes")
+			t.Error("the object's bytes differ from the sent ones")
 		}
 	}},
 	{"a new session has no range yet", func(t *testing.T, e *env) {
 		a := call(t, "PUT", e.startSession(t, "u/new"), nil, "Content-Range", "bytes */*")
 		if a.status != 308 || a.header.Get("Range") != "" {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308 without a range", a)
 		}
 	}},
-	{"bytes */* asks how far the session is", func(t *testing.T, e *env) {
+	{"bytes */* returns the stored range", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/status")
 		call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", unit-1) {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308 with one unit", a)
 		}
 	}},
-	{"bytes */N finishes when all N bytes are there", func(t *testing.T, e *env) {
+	{"bytes */N finishes the object when all N bytes are stored", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/fin")
 		call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		call(t, "PUT", s, nil, "Content-Range", fmt.Sprintf("bytes */%d", 2*unit)).want(t, 308, "")
 		call(t, "PUT", s, nil, "Content-Range", fmt.Sprintf("bytes */%d", unit)).want(t, 200, "")
 	}},
-	{"an empty object by bytes */0", func(t *testing.T, e *env) {
+	{"bytes */0 creates an empty object", func(t *testing.T, e *env) {
 		call(t, "PUT", e.startSession(t, "u/empty"), nil, "Content-Range", "bytes */0").want(t, 200, "")
 		if a, err := e.object("u/empty").Attrs(t.Context()); err != nil || a.Size != 0 {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v; want a size of 0", a, err)
 		}
 	}},
 	{"an inner chunk counts in whole units of 256 KiB", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/units")
 		a := call(t, "PUT", s, random(unit+1000), "Content-Range", span(0, unit+999, "*"))
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", unit-1) {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308 with one unit", a)
 		}
 	}},
-	{"bytes that are sent again are skipped", func(t *testing.T, e *env) {
+	{"repeated bytes are skipped", func(t *testing.T, e *env) {
 		body := random(unit + 500)
 		s := e.startSession(t, "u/again")
 		call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		call(t, "PUT", s, body, "Content-Range", span(0, len(body)-1, strconv.Itoa(len(body)))).want(t, 200, "")
 		if e.read(t, "u/again") != string(body) {
-			t.Error("other bytes")
+			t.Error("the object's bytes differ from the sent ones")
 		}
 	}},
-	{"a chunk that is here already changes nothing", func(t *testing.T, e *env) {
+	{"a repeated chunk changes nothing", func(t *testing.T, e *env) {
 		body := random(2 * unit)
 		s := e.startSession(t, "u/old")
 		call(t, "PUT", s, body, "Content-Range", span(0, 2*unit-1, "*")).want(t, 308, "")
 		a := call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, "*"))
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", 2*unit-1) {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308 with two units", a)
 		}
 		call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, strconv.Itoa(unit))).want(t, 400, "InvalidArgument")
 	}},
-	{"a gap is answered with where to go on", func(t *testing.T, e *env) {
+	{"a gap returns the range from which to resume", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/gap")
 		a := call(t, "PUT", s, random(100), "Content-Range", span(unit, unit+99, "*"))
 		if a.status != 308 || a.header.Get("Range") != "" {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308 without a range", a)
 		}
 	}},
 	{"an open end is the end of the body", func(t *testing.T, e *env) {
 		call(t, "PUT", e.startSession(t, "u/open"), []byte("hello"), "Content-Range", "bytes 0-*/5").want(t, 200, "")
 		call(t, "PUT", e.startSession(t, "u/open2"), []byte("hello"), "Content-Range", "bytes 0-*/*").want(t, 200, "")
 		if got := e.read(t, "u/open2"); got != "hello" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want hello", got)
 		}
 	}},
-	{"a malformed Content-Range is refused", func(t *testing.T, e *env) {
+	{"a malformed Content-Range is rejected", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/bad")
 		for _, v := range []string{"bytes", "bytes 5-4/10", "bytes 0-9/5", "bytes a-b/c", "items 0-1/2", "bytes 0-1", "bytes -1-5/9", "bytes 0-1/99999999999999999999"} {
 			if a := call(t, "PUT", s, []byte("xx"), "Content-Range", v); a.status != 400 {
-				t.Errorf("%q = %d, want 400", v, a.status)
+				t.Errorf("the Content-Range %q returned %d, want 400", v, a.status)
 			}
 		}
 	}},
-	{"a finished session answers with the object again", func(t *testing.T, e *env) {
+	{"a finished session returns the object again", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/done")
 		g := call(t, "PUT", s, []byte("hello")).header.Get("X-Goog-Generation")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */5")
 		if a.status != 200 || a.header.Get("X-Goog-Generation") != g {
-			t.Errorf("answer %+v, want generation %s", a, g)
+			t.Errorf("the response is %+v, want 200 with the generation %s", a, g)
 		}
 	}},
 	{"DELETE cancels a session", func(t *testing.T, e *env) {
@@ -414,14 +414,14 @@ var behaviours = []struct {
 		e.put(t, "u/cond", "other")
 		call(t, "PUT", s, []byte("late")).want(t, 412, "PreconditionFailed")
 		if got := e.read(t, "u/cond"); got != "other" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want other", got)
 		}
 	}},
 	{"a session's length range is checked", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/len", "x-goog-content-length-range", "0,4")
 		call(t, "PUT", s, []byte("12345")).want(t, 400, "EntityTooLarge")
 	}},
-	{"a session URI moved to another object or an invented one is refused", func(t *testing.T, e *env) {
+	{"a session URI with another object or ID is rejected", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/mine")
 		call(t, "PUT", strings.Replace(s, "u/mine", "u/yours", 1), []byte("x")).want(t, 404, "")
 		call(t, "PUT", e.public.URL+"/b-1/u/mine?upload_id=0123456789abcdef", []byte("x")).want(t, 404, "")
@@ -430,11 +430,11 @@ var behaviours = []struct {
 		s := e.startSession(t, "u/late")
 		call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		if got := e.read(t, "u/late"); !strings.Contains(got, "doesn't exist") {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want none", got)
 		}
 	}},
 
-	// The client's writer and the JSON API.
+	// These behaviours concern the client's writer and the JSON API.
 	{"the client's writer stores in one request and in chunks", func(t *testing.T, e *env) {
 		body := random(3*unit + 77)
 		for _, chunk := range []int{0, unit, 1 << 20} {
@@ -449,16 +449,16 @@ var behaviours = []struct {
 			}
 			a, err := e.object(name).Attrs(t.Context())
 			if err != nil || a.ContentType != "video/mp4" || a.CacheControl != "no-store" || a.Metadata["K"] != "v" || a.Size != int64(len(body)) || e.read(t, name) != string(body) {
-				t.Errorf("chunk %d: %+v, %v", chunk, a, err)
+				t.Errorf("with the chunk size %d, the attributes are %+v, %v", chunk, a, err)
 			}
 		}
 	}},
-	{"the client's writer with a wrong CRC32C is refused", func(t *testing.T, e *env) {
+	{"a wrong CRC32C of the client's writer is rejected", func(t *testing.T, e *env) {
 		w := e.object("w/crc").NewWriter(t.Context())
 		w.CRC32C, w.SendCRC32C = 1, true
 		io.WriteString(w, "hello")
 		if err := w.Close(); status(err) != 400 {
-			t.Errorf("Close = %v, want 400", err)
+			t.Errorf("Close returned %v, want 400", err)
 		}
 	}},
 	{"DoesNotExist writes once", func(t *testing.T, e *env) {
@@ -471,7 +471,7 @@ var behaviours = []struct {
 			t.Fatal(err)
 		}
 		if err := write(); status(err) != 412 {
-			t.Errorf("second = %v, want 412", err)
+			t.Errorf("the second write returned %v, want 412", err)
 		}
 	}},
 	{"GenerationMatch guards write, read, delete and update", func(t *testing.T, e *env) {
@@ -480,32 +480,32 @@ var behaviours = []struct {
 		w := stale.NewWriter(t.Context())
 		io.WriteString(w, "two")
 		if err := w.Close(); status(err) != 412 {
-			t.Errorf("write = %v", err)
+			t.Errorf("the write returned %v, want 412", err)
 		}
 		if _, err := stale.NewReader(t.Context()); status(err) != 412 {
-			t.Errorf("read = %v", err)
+			t.Errorf("the read returned %v, want 412", err)
 		}
 		if _, err := stale.Attrs(t.Context()); status(err) != 412 {
-			t.Errorf("attrs = %v", err)
+			t.Errorf("reading the attributes returned %v, want 412", err)
 		}
 		if _, err := stale.Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "a/b"}); status(err) != 412 {
-			t.Errorf("update = %v", err)
+			t.Errorf("the update returned %v, want 412", err)
 		}
 		if err := stale.Delete(t.Context()); status(err) != 412 {
-			t.Errorf("delete = %v", err)
+			t.Errorf("the delete returned %v, want 412", err)
 		}
 		if err := e.object("c/gen").If(gcs.Conditions{GenerationMatch: a.Generation}).Delete(t.Context()); err != nil {
-			t.Errorf("delete of the right one = %v", err)
+			t.Errorf("the delete of the current generation returned %v, want no error", err)
 		}
 	}},
-	{"GenerationNotMatch reads a change and answers 304 without one", func(t *testing.T, e *env) {
+	{"GenerationNotMatch returns a changed object, and otherwise 304", func(t *testing.T, e *env) {
 		a := e.put(t, "c/not", "one")
 		if _, err := e.object("c/not").If(gcs.Conditions{GenerationNotMatch: a.Generation}).Attrs(t.Context()); status(err) != 304 {
-			t.Errorf("unchanged = %v, want 304", err)
+			t.Errorf("reading the unchanged object returned %v, want 304", err)
 		}
 		e.put(t, "c/not", "two")
 		if _, err := e.object("c/not").If(gcs.Conditions{GenerationNotMatch: a.Generation}).Attrs(t.Context()); err != nil {
-			t.Errorf("changed = %v", err)
+			t.Errorf("reading the changed object returned %v, want no error", err)
 		}
 	}},
 	{"MetagenerationMatch guards updates of metadata", func(t *testing.T, e *env) {
@@ -515,108 +515,108 @@ var behaviours = []struct {
 			t.Fatal(err)
 		}
 		if _, err := h.Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "c/d"}); status(err) != 412 {
-			t.Errorf("second = %v, want 412", err)
+			t.Errorf("the second update returned %v, want 412", err)
 		}
 	}},
-	{"an update of metadata keeps the generation and counts the metageneration", func(t *testing.T, e *env) {
+	{"an update of metadata increments only the metageneration", func(t *testing.T, e *env) {
 		a := e.put(t, "m/a", "x")
 		b, err := e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "text/plain", CacheControl: "no-cache", Metadata: map[string]string{"a": "1", "b": "2"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b.Generation != a.Generation || b.Metageneration != a.Metageneration+1 || b.ContentType != "text/plain" || b.Metadata["b"] != "2" {
-			t.Errorf("updated %+v", b)
+			t.Errorf("the updated object is %+v", b)
 		}
 		b, err = e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{CacheControl: "", Metadata: map[string]string{"a": "3"}})
 		if err != nil || b.CacheControl != "" || b.Metadata["a"] != "3" {
-			t.Errorf("cleared %+v, %v", b, err)
+			t.Errorf("the object with cleared fields is %+v, %v", b, err)
 		}
 	}},
-	{"generations grow with every write", func(t *testing.T, e *env) {
+	{"every write has a greater generation", func(t *testing.T, e *env) {
 		last := int64(0)
 		for range 5 {
 			a := e.put(t, "m/grow", "x")
 			if a.Generation <= last {
-				t.Errorf("generation %d after %d", a.Generation, last)
+				t.Errorf("the generation %d follows %d, want a greater one", a.Generation, last)
 			}
 			last = a.Generation
 		}
 	}},
-	{"attributes carry size, hashes and times", func(t *testing.T, e *env) {
+	{"attributes contain size, hashes and times", func(t *testing.T, e *env) {
 		e.put(t, "m/attrs", "hello")
 		a, err := e.object("m/attrs").Attrs(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || fmt.Sprintf("%x", a.MD5) != "5d41402abc4b2a76b9719d911017c592" || time.Since(a.Created) > time.Minute || a.StorageClass != "STANDARD" || a.Etag == "" {
-			t.Errorf("attrs %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v", a, err)
 		}
 	}},
 	{"deleting a missing object is ErrObjectNotExist", func(t *testing.T, e *env) {
 		if err := e.object("m/none").Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
-			t.Errorf("Delete = %v", err)
+			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
 		}
 	}},
 	{"deleting another generation is ErrObjectNotExist and keeps the live one", func(t *testing.T, e *env) {
 		a := e.put(t, "m/keep", "x")
 		if err := e.object("m/keep").Generation(a.Generation - 1).Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
-			t.Errorf("Delete = %v", err)
+			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
 		}
 		if got := e.read(t, "m/keep"); got != "x" {
-			t.Errorf("read %q", got)
+			t.Errorf("the object is %q, want x", got)
 		}
 	}},
 	{"a bucket that does not exist is ErrBucketNotExist", func(t *testing.T, e *env) {
 		if _, err := e.client.Bucket("no-such-bucket").Attrs(t.Context()); !errors.Is(err, gcs.ErrBucketNotExist) {
-			t.Errorf("Attrs = %v", err)
+			t.Errorf("Attrs returned %v, want ErrBucketNotExist", err)
 		}
 		if _, err := e.client.Bucket("no-such-bucket").Objects(t.Context(), nil).Next(); !errors.Is(err, gcs.ErrBucketNotExist) {
-			t.Errorf("Next = %v", err)
+			t.Errorf("Next returned %v, want ErrBucketNotExist", err)
 		}
 	}},
-	{"invalid object names are refused", func(t *testing.T, e *env) {
+	{"invalid object names are rejected", func(t *testing.T, e *env) {
 		for _, name := range []string{"a\nb", "a\rb", strings.Repeat("x", 1025), ".", ".."} {
 			w := e.object(name).NewWriter(t.Context())
 			io.WriteString(w, "x")
 			if err := w.Close(); status(err) != 400 && err == nil {
-				t.Errorf("name %q was taken", name)
+				t.Errorf("the name %q was accepted, want an error", name)
 			}
 		}
 	}},
-	{"objects a and a/b live together", func(t *testing.T, e *env) {
+	{"objects a and a/b in one bucket", func(t *testing.T, e *env) {
 		e.put(t, "t/a", "1")
 		e.put(t, "t/a/b", "2")
 		if e.read(t, "t/a") != "1" || e.read(t, "t/a/b") != "2" {
-			t.Error("one hides the other")
+			t.Error("the objects a and a/b do not both have their bytes")
 		}
 	}},
 
-	// Copies and compositions.
-	{"a copy has the bytes and metadata of its source and a generation of its own", func(t *testing.T, e *env) {
+	// These behaviours concern copies and compositions.
+	{"a copy has the bytes and metadata of its source and a new generation", func(t *testing.T, e *env) {
 		a := e.put(t, "k/src", "bytes")
 		if _, err := e.object("k/src").Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "a/b", Metadata: map[string]string{"k": "v"}}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := e.object("k/dst").CopierFrom(e.object("k/src")).Run(t.Context())
 		if err != nil || b.Generation == a.Generation || b.ContentType != "a/b" || b.Metadata["k"] != "v" || e.read(t, "k/dst") != "bytes" {
-			t.Errorf("copy %+v, %v", b, err)
+			t.Errorf("the copy is %+v, %v", b, err)
 		}
 		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
-			t.Error("the copy depends on its source")
+			t.Error("after the deletion of its source, the copy is not readable")
 		}
 	}},
-	{"metadata given with a copy replaces the source's", func(t *testing.T, e *env) {
+	{"metadata in a copy request replaces the source's metadata", func(t *testing.T, e *env) {
 		e.put(t, "k/m", "x")
 		c := e.object("k/m2").CopierFrom(e.object("k/m"))
 		c.ContentType, c.Metadata = "video/mp4", map[string]string{"only": "this"}
 		if b, err := c.Run(t.Context()); err != nil || b.ContentType != "video/mp4" || b.Metadata["only"] != "this" {
-			t.Errorf("copy %+v, %v", b, err)
+			t.Errorf("the copy is %+v, %v; want the given metadata", b, err)
 		}
 	}},
 	{"preconditions guard both sides of a copy", func(t *testing.T, e *env) {
 		a := e.put(t, "k/p", "x")
 		if _, err := e.object("k/p2").CopierFrom(e.object("k/p").If(gcs.Conditions{GenerationMatch: a.Generation + 1})).Run(t.Context()); status(err) != 412 {
-			t.Errorf("source = %v, want 412", err)
+			t.Errorf("a stale source returned %v, want 412", err)
 		}
 		if _, err := e.object("k/p").If(gcs.Conditions{DoesNotExist: true}).CopierFrom(e.object("k/p")).Run(t.Context()); status(err) != 412 {
-			t.Errorf("destination = %v, want 412", err)
+			t.Errorf("an existing destination returned %v, want 412", err)
 		}
 	}},
 	{"compose joins in order, with CRC32C, without MD5, counting components", func(t *testing.T, e *env) {
@@ -626,29 +626,29 @@ var behaviours = []struct {
 		c.ContentType = "text/plain"
 		a, err := c.Run(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || len(a.MD5) != 0 || a.ComponentCount != 2 || e.read(t, "o/all") != "hello" {
-			t.Errorf("compose %+v, %v", a, err)
+			t.Errorf("the composed object is %+v, %v", a, err)
 		}
 	}},
 	{"compose onto one of its sources appends", func(t *testing.T, e *env) {
 		e.put(t, "o/log", "a")
 		e.put(t, "o/more", "b")
 		if _, err := e.object("o/log").ComposerFrom(e.object("o/log"), e.object("o/more")).Run(t.Context()); err != nil || e.read(t, "o/log") != "ab" {
-			t.Errorf("%v, %q", err, e.read(t, "o/log"))
+			t.Errorf("compose returned %v and the object is %q, want ab", err, e.read(t, "o/log"))
 		}
 	}},
-	{"compose refuses a missing source, a stale source and more than 32", func(t *testing.T, e *env) {
+	{"compose rejects a missing source, a stale source and more than 32", func(t *testing.T, e *env) {
 		a := e.put(t, "o/x", "x")
 		if _, err := e.object("o/y").ComposerFrom(e.object("o/x"), e.object("o/none")).Run(t.Context()); status(err) != 404 {
-			t.Errorf("missing = %v", err)
+			t.Errorf("a missing source returned %v, want 404", err)
 		}
 		if _, err := e.object("o/y").ComposerFrom(e.object("o/x").If(gcs.Conditions{GenerationMatch: a.Generation + 1})).Run(t.Context()); status(err) != 412 {
-			t.Errorf("stale = %v", err)
+			t.Errorf("a stale source returned %v, want 412", err)
 		}
 		body := fmt.Sprintf(`{"sourceObjects":[%s{"name":"o/x"}]}`, strings.Repeat(`{"name":"o/x"},`, 32))
 		call(t, "POST", e.api.URL+"/storage/v1/b/b-1/o/o%2Fy/compose", []byte(body)).want(t, 400, "")
 	}},
 
-	// Listing.
+	// These behaviours concern listing.
 	{"listing is in the order of names' bytes, in pages", func(t *testing.T, e *env) {
 		names := []string{"l/A", "l/a", "l/a!", "l/a/", "l/a/b", "l/b", "l/ä", "l/日"}
 		for _, n := range slices.Backward(names) {
@@ -656,24 +656,24 @@ var behaviours = []struct {
 		}
 		for _, size := range []int{1, 2, 3, 100} {
 			if got := list(t, e, &gcs.Query{Prefix: "l/"}, size); !slices.Equal(got, names) {
-				t.Errorf("pages of %d: %q", size, got)
+				t.Errorf("pages of %d list %q, want all names in order", size, got)
 			}
 		}
 	}},
-	{"a delimiter folds names into prefixes, over pages too", func(t *testing.T, e *env) {
+	{"a delimiter groups names into prefixes, even across pages", func(t *testing.T, e *env) {
 		for _, n := range []string{"f/a", "f/b/1", "f/b/2", "f/b/3", "f/c", "f/d/1", "f/b"} {
 			e.put(t, n, "x")
 		}
 		want := []string{"f/a", "f/b", "f/b/", "f/c", "f/d/"}
 		for _, size := range []int{1, 2, 100} {
 			got := list(t, e, &gcs.Query{Prefix: "f/", Delimiter: "/"}, size)
-			slices.Sort(got) // the client gives objects before prefixes within a page
+			slices.Sort(got) // within a page, the client returns objects before prefixes
 			if !slices.Equal(got, want) {
-				t.Errorf("pages of %d: %q, want %q", size, got, want)
+				t.Errorf("pages of %d list %q, want %q", size, got, want)
 			}
 		}
 	}},
-	{"includeTrailingDelimiter shows the folder object beside its prefix", func(t *testing.T, e *env) {
+	{"includeTrailingDelimiter lists the folder object and its prefix", func(t *testing.T, e *env) {
 		e.put(t, "g/d/", "")
 		e.put(t, "g/d/1", "x")
 		got := list(t, e, &gcs.Query{Prefix: "g/", Delimiter: "/", IncludeTrailingDelimiter: true}, 100)
@@ -681,7 +681,7 @@ var behaviours = []struct {
 			t.Error(d)
 		}
 	}},
-	{"startOffset is included, endOffset is not", func(t *testing.T, e *env) {
+	{"startOffset is inclusive, endOffset is exclusive", func(t *testing.T, e *env) {
 		for _, n := range []string{"h/1", "h/2", "h/3", "h/4"} {
 			e.put(t, n, "x")
 		}
@@ -690,44 +690,44 @@ var behaviours = []struct {
 			t.Error(d)
 		}
 	}},
-	{"listing what is not implemented is refused, not ignored", func(t *testing.T, e *env) {
+	{"unsupported listing parameters are rejected, not ignored", func(t *testing.T, e *env) {
 		call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o?matchGlob=*", nil).want(t, 501, "")
 		call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o?versions=true", nil).want(t, 501, "")
 	}},
 
-	// Buckets and CORS.
-	{"buckets are made once, listed, and deleted when empty", func(t *testing.T, e *env) {
+	// These behaviours concern buckets and CORS.
+	{"buckets are created once, listed, and deleted when empty", func(t *testing.T, e *env) {
 		b := e.client.Bucket("fresh-bucket")
 		if err := b.Create(t.Context(), "p", nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Create(t.Context(), "p", nil); status(err) != 409 {
-			t.Errorf("again = %v, want 409", err)
+			t.Errorf("creating the bucket again returned %v, want 409", err)
 		}
 		w := b.Object("x").NewWriter(t.Context())
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Delete(t.Context()); status(err) != 409 {
-			t.Errorf("delete with objects = %v, want 409", err)
+			t.Errorf("deleting a bucket with objects returned %v, want 409", err)
 		}
 		if err := b.Object("x").Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Delete(t.Context()); err != nil {
-			t.Errorf("delete = %v", err)
+			t.Errorf("deleting the empty bucket returned %v, want no error", err)
 		}
 		if err := e.client.Bucket("Not_Valid!").Create(t.Context(), "p", nil); status(err) != 400 {
-			t.Errorf("invalid name = %v, want 400", err)
+			t.Errorf("an invalid name returned %v, want 400", err)
 		}
 	}},
 	{"without a rule there is no CORS header", func(t *testing.T, e *env) {
 		a := call(t, "OPTIONS", e.public.URL+"/b-1/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "PUT")
 		if a.header.Get("Access-Control-Allow-Origin") != "" {
-			t.Errorf("headers %v", a.header)
+			t.Errorf("the headers are %v, want no CORS header", a.header)
 		}
 	}},
-	{"a rule of the bucket answers preflights and reveals headers", func(t *testing.T, e *env) {
+	{"a bucket's rule allows preflights and exposes headers", func(t *testing.T, e *env) {
 		b := e.client.Bucket("cors-bucket")
 		if err := b.Create(t.Context(), "p", nil); err != nil {
 			t.Fatal(err)
@@ -744,17 +744,17 @@ var behaviours = []struct {
 		}
 		for _, refused := range [][3]string{{"https://evil.example", "PUT", ""}, {"https://app.example", "DELETE", ""}, {"https://app.example", "PUT", "x-other"}} {
 			if h := ask(refused[0], refused[1], refused[2]); h.Get("Access-Control-Allow-Origin") != "" || h.Get("Access-Control-Allow-Credentials") != "" {
-				t.Errorf("%v is allowed", refused)
+				t.Errorf("the preflight %v is allowed, want it rejected", refused)
 			}
 		}
 		h = call(t, "PUT", e.public.URL+"/cors-bucket/x", nil, "Origin", "https://app.example").header
 		if h.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(h.Get("Access-Control-Expose-Headers"), "x-goog-resumable") {
-			t.Errorf("an error without CORS headers cannot be read by a page: %v", h)
+			t.Errorf("an error response needs CORS headers, so a page can read it: %v", h)
 		}
 	}},
 
-	// Around.
-	{"errors of the JSON API have Google's shape", func(t *testing.T, e *env) {
+	// These are other behaviours.
+	{"errors of the JSON API have Google's format", func(t *testing.T, e *env) {
 		var b struct {
 			Error struct {
 				Code   int
@@ -763,26 +763,26 @@ var behaviours = []struct {
 		}
 		a := call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o/none", nil)
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil || b.Error.Code != 404 || len(b.Error.Errors) != 1 || b.Error.Errors[0].Reason != "notFound" {
-			t.Errorf("body %s, %v", a.body, err)
+			t.Errorf("the body is %s, %v", a.body, err)
 		}
 	}},
 	{"the public side does not serve the JSON API", func(t *testing.T, e *env) {
 		for _, p := range []string{"/storage/v1/b", "/storage/v1/b/b-1/o", "/upload/storage/v1/b/b-1/o?uploadType=media&name=x", "/token", "/oauth2/v3/certs"} {
 			if a := call(t, "GET", e.public.URL+p, nil); a.status != 403 {
-				t.Errorf("%s = %d, want 403", p, a.status)
+				t.Errorf("%s returned %d, want 403", p, a.status)
 			}
 		}
 	}},
-	{"a session of the JSON API is not open to the public side", func(t *testing.T, e *env) {
+	{"the public side rejects sessions of the JSON API", func(t *testing.T, e *env) {
 		a := call(t, "POST", e.api.URL+"/upload/storage/v1/b/b-1/o?uploadType=resumable&name=j", nil)
 		u, err := url.Parse(a.header.Get("Location"))
 		if err != nil || a.status != 200 {
-			t.Fatalf("start = %+v, %v", a, err)
+			t.Fatalf("starting a session returned %+v, %v; want 200", a, err)
 		}
 		call(t, "PUT", e.public.URL+"/b-1/j?upload_id="+u.Query().Get("upload_id"), []byte("x")).want(t, 404, "")
 		call(t, "PUT", u.String(), []byte("x")).want(t, 200, "storage#object")
 	}},
-	{"what is not implemented answers 501", func(t *testing.T, e *env) {
+	{"unsupported requests return 501", func(t *testing.T, e *env) {
 		call(t, "GET", e.api.URL+"/storage/v1/b/b-1/iam", nil).want(t, 501, "")
 		call(t, "POST", e.sign(t, "POST", "x", func(o *gcs.SignedURLOptions) { o.QueryParameters = url.Values{"uploads": {""}} }), nil).want(t, 501, "")
 	}},
@@ -835,7 +835,7 @@ func TestAnAddressEndsToTheSecond(t *testing.T) {
 	}{{time.Hour - 5*time.Second, 200}, {time.Hour + 2*time.Second, 400}, {-10 * time.Minute, 200}, {-16 * time.Minute, 403}} {
 		e.ahead.Store(int64(c.ahead))
 		if a := call(t, "PUT", u, []byte("x")); a.status != c.want {
-			t.Errorf("clock %v: %d %s, want %d", c.ahead, a.status, a.body, c.want)
+			t.Errorf("with the clock %v ahead, the status is %d %s, want %d", c.ahead, a.status, a.body, c.want)
 		}
 	}
 }
@@ -857,12 +857,12 @@ func TestGoogleClientsReadThroughTheXMLAPIOfThePrivateSide(t *testing.T) {
 	e := start(t, storage.Options{})
 	e.put(t, "a b", "x")
 	if a := call(t, "GET", e.api.URL+"/b-1/a%20b", nil); a.status != 200 || a.body != "x" {
-		t.Errorf("answer %+v", a)
+		t.Errorf("the response is %+v, want 200 with x", a)
 	}
 	if a := call(t, "PUT", e.api.URL+"/b-1/c", []byte("x")); a.status != 405 {
-		t.Errorf("write = %d, want 405", a.status)
+		t.Errorf("a write returned %d, want 405", a.status)
 	}
 	if a := call(t, "GET", e.api.URL+"/healthz", nil); a.status != 200 || !bytes.Contains([]byte(a.body), []byte("ok")) {
-		t.Errorf("health = %+v", a)
+		t.Errorf("the health check returned %+v, want 200 ok", a)
 	}
 }

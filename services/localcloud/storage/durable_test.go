@@ -31,7 +31,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// again stops a server and starts one on the same directory.
+// again stops a server and starts another one on the same directory.
 func (e *env) again(t testing.TB, o storage.Options) *env {
 	t.Helper()
 	e.stop()
@@ -41,7 +41,7 @@ func (e *env) again(t testing.TB, o storage.Options) *env {
 	return n
 }
 
-// rebase moves a session URI to the listener of a new server.
+// rebase changes a session URI to the listener of a new server.
 func rebase(t testing.TB, session, base string) string {
 	t.Helper()
 	u, err := url.Parse(session)
@@ -75,10 +75,10 @@ func TestObjectsMetadataAndGenerationsSurviveARestart(t *testing.T) {
 	e = e.again(t, storage.Options{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
 	b, err := e.object("keep").Attrs(t.Context())
 	if err != nil || b.Generation != a.Generation || b.Metadata["k"] != "v" || e.read(t, "keep") != "bytes" {
-		t.Errorf("after: %+v, %v", b, err)
+		t.Errorf("after the restart, the object is %+v, %v", b, err)
 	}
 	if c := e.put(t, "keep", "new"); c.Generation <= a.Generation {
-		t.Errorf("with the clock set back, generation %d after %d", c.Generation, a.Generation)
+		t.Errorf("with the clock set back, the generation %d follows %d, want a greater one", c.Generation, a.Generation)
 	}
 }
 
@@ -97,11 +97,11 @@ func TestTheKeyFileIsMadeOnceAndPrivate(t *testing.T) {
 	json.Unmarshal(open("http://127.0.0.1:1"), &a)
 	json.Unmarshal(open("http://127.0.0.1:2/"), &b)
 	if a["private_key"] != b["private_key"] || b["token_uri"] != "http://127.0.0.1:2/token" {
-		t.Errorf("second key file %v", b["token_uri"])
+		t.Errorf("the second key file has another key or the token_uri %v", b["token_uri"])
 	}
 	fi, err := os.Stat(filepath.Join(dir, "service-account.json"))
 	if err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", fi.Mode(), err)
+		t.Errorf("the key file has the mode %v, %v; want 0600", fi.Mode(), err)
 	}
 }
 
@@ -117,24 +117,24 @@ func TestASessionSurvivesARestart(t *testing.T) {
 	s = rebase(t, s, e.public.URL)
 	a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 	if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", 2*unit-1) {
-		t.Fatalf("status after restart = %+v", a)
+		t.Fatalf("after the restart, the session returned %+v, want 308 with two units", a)
 	}
 	call(t, "PUT", s, body[2*unit:], "Content-Range", span(2*unit, len(body)-1, fmt.Sprint(len(body)))).want(t, 200, "")
-	if e.read(t, "res") != string(body) { // the client checks CRC32C as well
-		t.Error("other bytes")
+	if e.read(t, "res") != string(body) { // the client also checks the CRC32C
+		t.Error("the object's bytes differ from the sent ones")
 	}
 	attrs, err := e.object("res").Attrs(t.Context())
 	if err != nil || attrs.ContentType != "video/mp4" {
-		t.Errorf("attrs %+v, %v", attrs, err)
+		t.Errorf("the attributes are %+v, %v; want video/mp4", attrs, err)
 	}
 
 	e = e.again(t, storage.Options{})
 	a = call(t, "PUT", rebase(t, s, e.public.URL), nil, "Content-Range", "bytes */*")
 	if a.status != 200 || a.header.Get("X-Goog-Generation") != fmt.Sprint(attrs.Generation) {
-		t.Errorf("a finished session after restart = %+v", a)
+		t.Errorf("after the restart, a finished session returned %+v, want 200 with the generation", a)
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
-		t.Errorf("%d files left in tmp", n)
+		t.Errorf("tmp contains %d files, want 0", n)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestBytesThatWereNotAcknowledgedAreCutOffAfterACrash(t *testing.T) {
 	e.stop()
 	tmp, err := os.ReadDir(filepath.Join(e.dir, "tmp"))
 	if err != nil || len(tmp) != 1 {
-		t.Fatalf("tmp %v, %v", tmp, err)
+		t.Fatalf("tmp contains %v, %v; want one file", tmp, err)
 	}
 	f, err := os.OpenFile(filepath.Join(e.dir, "tmp", tmp[0].Name()), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestBytesThatWereNotAcknowledgedAreCutOffAfterACrash(t *testing.T) {
 	e = e.again(t, storage.Options{})
 	call(t, "PUT", rebase(t, s, e.public.URL), body[unit:], "Content-Range", span(unit, 2*unit-1, fmt.Sprint(2*unit))).want(t, 200, "")
 	if e.read(t, "res") != string(body) {
-		t.Error("other bytes")
+		t.Error("the object's bytes differ from the sent ones")
 	}
 }
 
@@ -169,20 +169,21 @@ func TestACutChunkKeepsWhatArrived(t *testing.T) {
 	s := e.startSession(t, "res")
 	e.srv.Faults().Inject(storage.Fault{Call: "xml.session", CutRequest: 2*unit + 5, Times: 1})
 	if a, err := tryCall(t.Context(), "PUT", s, strings.NewReader(string(body)), "Content-Range", span(0, len(body)-1, fmt.Sprint(len(body)))); err == nil {
-		t.Fatalf("the cut request was answered %+v", a)
+		t.Fatalf("the interrupted request returned %+v, want an error", a)
 	}
 	a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 	var last int
 	if _, err := fmt.Sscanf(a.header.Get("Range"), "bytes=0-%d", &last); err != nil || last+1 < unit {
-		t.Fatalf("kept %q", a.header.Get("Range"))
+		t.Fatalf("the session has the range %q, want at least one unit", a.header.Get("Range"))
 	}
 	call(t, "PUT", s, body[last+1:], "Content-Range", span(last+1, len(body)-1, fmt.Sprint(len(body)))).want(t, 200, "")
 	if e.read(t, "res") != string(body) {
-		t.Error("other bytes")
+		t.Error("the object's bytes differ from the sent ones")
 	}
 }
 
-// However a client splits and repeats its bytes, the object has them once and in order.
+// Whatever way a client splits and repeats its bytes, the object must contain them once and in
+// order.
 func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -192,8 +193,8 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 		s := e.startSession(t, name)
 		have := 0
 		for steps := 0; ; steps++ {
-			first := max(0, have-rand.IntN(2*unit)) // sometimes again
-			last := first + rand.IntN(3*unit)       // sometimes beyond
+			first := max(0, have-rand.IntN(2*unit)) // sometimes the client repeats bytes
+			last := first + rand.IntN(3*unit)       // sometimes the chunk ends after the object
 			total := []string{"*", fmt.Sprint(len(body))}[rand.IntN(2)]
 			if last >= len(body)-1 || steps > 30 {
 				last, total = len(body)-1, fmt.Sprint(len(body))
@@ -203,24 +204,24 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 				break
 			}
 			if a.status != 308 {
-				t.Fatalf("chunk %d-%d/%s with %d kept = %d %s", first, last, total, have, a.status, a.body)
+				t.Fatalf("the chunk %d-%d/%s, after %d stored bytes, returned %d, want 308: %s", first, last, total, have, a.status, a.body)
 			}
 			kept := 0
 			if _, err := fmt.Sscanf(a.header.Get("Range"), "bytes=0-%d", &kept); err == nil {
 				kept++
 			}
 			if kept < have || kept > max(have, last+1) {
-				t.Fatalf("kept %d after %d and chunk %d-%d", kept, have, first, last)
+				t.Fatalf("the session has %d bytes, after %d bytes and the chunk %d-%d", kept, have, first, last)
 			}
 			have = kept
 		}
 		if e.read(t, name) != string(body) {
-			t.Errorf("run %d: other bytes", run)
+			t.Errorf("run %d: the object's bytes differ from the sent ones", run)
 		}
 	}
 }
 
-// A client whose connection died silently resumes on a new one.
+// A client with a silently closed connection resumes on a new one.
 func TestANewRequestTakesASessionOver(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -230,8 +231,8 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go tryCall(ctx, "PUT", s, r, "Content-Range", span(0, 4*unit-1, fmt.Sprint(4*unit)))
-	w.Write(random(unit)) // and then nothing
-	eventually(t, "the first request holds the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
+	w.Write(random(unit)) // and then sends nothing
+	eventually(t, "the first request has the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
 	done := make(chan answer, 1)
 	go func() {
 		a, _ := tryCall(t.Context(), "PUT", s, nil, "Content-Range", "bytes */*")
@@ -240,10 +241,10 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 	select {
 	case a := <-done:
 		if a.status != 308 {
-			t.Errorf("answer %+v", a)
+			t.Errorf("the response is %+v, want 308", a)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the session stays locked by a dead connection")
+		t.Fatal("a dead connection still locks the session after 20 s")
 	}
 }
 
@@ -255,7 +256,7 @@ func TestSessionsEndAfterAWeek(t *testing.T) {
 	call(t, "PUT", s, []byte("x")).want(t, 404, "")
 	old := e
 	e = e.again(t, storage.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(old.ahead.Load())) }})
-	eventually(t, "the session's file is gone", func() bool { return files(t, e.dir, "tmp") == 0 })
+	eventually(t, "the session's file is deleted", func() bool { return files(t, e.dir, "tmp") == 0 })
 }
 
 func TestFilesThatACrashLeftAreRemovedAndObjectsAreNot(t *testing.T) {
@@ -271,9 +272,9 @@ func TestFilesThatACrashLeftAreRemovedAndObjectsAreNot(t *testing.T) {
 		}
 	}
 	e = e.again(t, storage.Options{})
-	eventually(t, "only the object and the session are left", func() bool { return files(t, e.dir, "data") == 1 && files(t, e.dir, "tmp") == 1 })
+	eventually(t, "only the files of the object and the session remain", func() bool { return files(t, e.dir, "data") == 1 && files(t, e.dir, "tmp") == 1 })
 	if got := e.read(t, "keep"); got != "bytes" {
-		t.Errorf("read %q", got)
+		t.Errorf("the object is %q, want bytes", got)
 	}
 }
 
@@ -288,10 +289,10 @@ func TestOverwritesAndDeletesFreeTheirSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := files(t, e.dir, "data"); n != 1 {
-		t.Errorf("%d files for one object", n)
+		t.Errorf("data contains %d files for one object, want 1", n)
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
-		t.Errorf("%d files left in tmp", n)
+		t.Errorf("tmp contains %d files, want 0", n)
 	}
 }
 
@@ -300,11 +301,11 @@ func TestTwoServersDoNotShareADirectory(t *testing.T) {
 	e := start(t, storage.Options{})
 	if s, err := storage.Open(storage.Options{Dir: e.dir}); err == nil {
 		s.Close()
-		t.Error("a second server opened the same directory")
+		t.Error("Open of a directory in use returned no error, want one")
 	}
 }
 
-// receiver is the far end of a push subscription. It checks tokens as a careful service does.
+// receiver is the receiver of a push subscription. It checks tokens as strictly as a real service.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -346,7 +347,7 @@ func (r *receiver) answer(status int) {
 	r.status = status
 }
 
-// seen lists distinct messages as "EVENT object".
+// seen returns distinct messages by "EVENT object".
 func (r *receiver) seen() map[string]push {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -371,21 +372,21 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	}
 	key := func(event string, gen int64) string { return fmt.Sprintf("%s videos/1 %d", event, gen) }
 	want := []string{key("OBJECT_FINALIZE", a.Generation), key("OBJECT_DELETE", a.Generation), key("OBJECT_FINALIZE", b.Generation), key("OBJECT_METADATA_UPDATE", b.Generation), key("OBJECT_DELETE", b.Generation)}
-	eventually(t, "all five events arrive", func() bool { return len(r.seen()) == 5 })
+	eventually(t, "all five events have arrived", func() bool { return len(r.seen()) == 5 })
 	got := r.seen()
 	for _, k := range want {
 		if _, ok := got[k]; !ok {
-			t.Errorf("no %s in %v", k, got)
+			t.Errorf("the messages %[2]v lack %[1]s", k, got)
 		}
 	}
 	p := got[want[2]]
 	if p.Subscription != "projects/p/subscriptions/s" || p.Message.MessageID == "" || time.Since(p.Message.Publish) > time.Minute ||
 		p.Message.Attributes["bucketId"] != "b-1" || p.Message.Attributes["overwroteGeneration"] != fmt.Sprint(a.Generation) || p.Message.Attributes["payloadFormat"] != "JSON_API_V1" {
-		t.Errorf("message %+v", p)
+		t.Errorf("the message is %+v", p)
 	}
 	var resource struct{ Kind, Name, Size string }
 	if err := json.Unmarshal(p.Message.Data, &resource); err != nil || resource.Kind != "storage#object" || resource.Name != "videos/1" || resource.Size != "3" {
-		t.Errorf("data %s, %v", p.Message.Data, err)
+		t.Errorf("the message's data is %s, %v", p.Message.Data, err)
 	}
 	claims := verifyToken(t, e, p.Message.Attributes["token"])
 	delete(claims, "iat")
@@ -402,7 +403,7 @@ func verifyToken(t *testing.T, e *env, token string) (claims map[string]any) {
 		Keys []struct{ Kid, N, E, Alg string }
 	}
 	if err := json.Unmarshal([]byte(call(t, "GET", e.api.URL+"/oauth2/v3/certs", nil).body), &set); err != nil || len(set.Keys) != 1 {
-		t.Fatalf("JWK set %+v, %v", set, err)
+		t.Fatalf("the JWK set is %+v, %v; want one key", set, err)
 	}
 	dec := func(s string) []byte {
 		b, err := base64.RawURLEncoding.DecodeString(s)
@@ -413,12 +414,12 @@ func verifyToken(t *testing.T, e *env, token string) (claims map[string]any) {
 	}
 	part := strings.Split(token, ".")
 	if len(part) != 3 {
-		t.Fatalf("token %q", token)
+		t.Fatalf("the token %q does not have three parts", token)
 	}
 	key := &rsa.PublicKey{N: new(big.Int).SetBytes(dec(set.Keys[0].N)), E: int(new(big.Int).SetBytes(dec(set.Keys[0].E)).Int64())}
 	sum := sha256.Sum256([]byte(part[0] + "." + part[1]))
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], dec(part[2])); err != nil {
-		t.Fatalf("token does not verify: %v", err)
+		t.Fatalf("the token's signature is invalid: %v", err)
 	}
 	if err := json.Unmarshal(dec(part[1]), &claims); err != nil {
 		t.Fatal(err)
@@ -438,25 +439,25 @@ func TestANotificationIsSentUntilItIsAccepted(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.got)
 	}
-	eventually(t, "it is sent three times", func() bool { return sent() >= 3 })
-	e = e.again(t, storage.Options{Notify: n}) // refused messages outlive a restart
+	eventually(t, "the notification is sent three times", func() bool { return sent() >= 3 })
+	e = e.again(t, storage.Options{Notify: n}) // rejected messages survive a restart
 	before := sent()
-	eventually(t, "it is sent after the restart", func() bool { return sent() > before })
+	eventually(t, "the notification is sent after the restart", func() bool { return sent() > before })
 	r.answer(200)
 	before = sent()
-	eventually(t, "it is accepted", func() bool { return sent() > before })
+	eventually(t, "the notification is accepted", func() bool { return sent() > before })
 	e.put(t, "b", "x")
-	eventually(t, "the next one arrives", func() bool { return len(r.seen()) == 2 })
+	eventually(t, "the next notification arrives", func() bool { return len(r.seen()) == 2 })
 	ids := map[string]bool{}
 	for _, p := range r.seen() {
 		ids[p.Message.MessageID] = true
 	}
 	if len(ids) != 2 {
-		t.Errorf("message ids %v", ids)
+		t.Errorf("the message IDs are %v, want 2 distinct ones", ids)
 	}
 }
 
-// edit changes the index of a server that is stopped.
+// edit changes the index of a stopped server.
 func (e *env) edit(t *testing.T, f func(*bolt.Tx) error) {
 	t.Helper()
 	db, err := bolt.Open(filepath.Join(e.dir, "index.db"), 0o600, nil)
@@ -476,7 +477,7 @@ func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
 	e.stop()
 	e.edit(t, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("outbox"))
-		for range 1001 { // more than are read at once
+		for range 1001 { // more than are read at a time
 			id, err := b.NextSequence()
 			if err := errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, id), []byte("damaged"))); err != nil {
 				return err
@@ -486,7 +487,7 @@ func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
 	})
 	e = e.again(t, o)
 	e.put(t, "a", "x")
-	eventually(t, "a arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification of a arrives", func() bool { return len(r.seen()) == 1 })
 }
 
 func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
@@ -501,10 +502,10 @@ func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
 	call(t, "PUT", s, nil, "Content-Range", "bytes */*").want(t, 308, "")
 	e.ahead.Store(int64(7*24*time.Hour + time.Minute))
 	if err := e.srv.ExpireSessions(); err == nil {
-		t.Error("the damaged session is not reported")
+		t.Error("ExpireSessions returned no error for the damaged session, want one")
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
-		t.Errorf("%d files are left of the session that ended", n)
+		t.Errorf("tmp contains %d files of the expired session, want 0", n)
 	}
 }
 
@@ -515,10 +516,10 @@ func TestWithoutAReceiverNothingIsRecorded(t *testing.T) {
 	r := receive(t)
 	e = e.again(t, storage.Options{Notify: &storage.Notify{URL: r.URL}})
 	e.put(t, "b", "x")
-	eventually(t, "b arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification of b arrives", func() bool { return len(r.seen()) == 1 })
 	for k := range r.seen() {
 		if !strings.Contains(k, " b ") {
-			t.Errorf("got %s", k)
+			t.Errorf("the receiver got %s, want only b", k)
 		}
 	}
 }
@@ -530,14 +531,14 @@ func TestRulesGivenAtOpenReplaceTheBuckets(t *testing.T) {
 		return call(t, "OPTIONS", e.public.URL+"/b-1/x", nil, "Origin", "https://a.example", "Access-Control-Request-Method", "GET").header.Get("Access-Control-Allow-Origin")
 	}
 	if got := allowed(); got != "*" {
-		t.Errorf("allowed %q", got)
+		t.Errorf("the allowed origin is %q, want *", got)
 	}
 	e = e.again(t, storage.Options{})
 	if got := allowed(); got != "*" {
-		t.Errorf("after a restart without rules: %q, want what the bucket has", got)
+		t.Errorf("after a restart without rules, the allowed origin is %q, want * as before", got)
 	}
 	e = e.again(t, storage.Options{CORS: []storage.CORS{}})
 	if got := allowed(); got != "" {
-		t.Errorf("after an empty set: %q", got)
+		t.Errorf("with an empty rule set, the allowed origin is %q, want none", got)
 	}
 }

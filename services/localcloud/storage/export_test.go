@@ -6,17 +6,17 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// LiveSessions is how many resumable sessions are in memory.
+// LiveSessions returns the number of resumable sessions in memory.
 func (s *Server) LiveSessions() int {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()
 	return len(s.sessions.live)
 }
 
-// ExpireSessions does what the server does every hour.
+// ExpireSessions does the server's hourly work.
 func (s *Server) ExpireSessions() error { return s.sessions.expire() }
 
-// FillIndex makes the index larger by n bytes.
+// FillIndex adds n bytes to the index.
 func (s *Server) FillIndex(n int) error {
 	value := make([]byte, 16<<20)
 	for i := 0; i < n; i += len(value) {

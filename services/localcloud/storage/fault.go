@@ -11,33 +11,35 @@ import (
 	"time"
 )
 
-// Fault makes matching calls fail in one way, until it is removed or has happened Times times. An
-// empty Call, Bucket or ObjectPrefix matches everything. A failure field with the zero value does
-// nothing.
+// Fault makes matching calls fail in one way, until it is removed or has hit Times calls. An empty
+// Call, Bucket or ObjectPrefix matches every call. A failure field with the zero value has no
+// effect.
 type Fault struct {
-	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls) or the beginning of a name, followed by
-	// "*".
+	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls), or the prefix of a
+	// name followed by "*".
 	Call string
 	// Bucket and ObjectPrefix restrict the fault to some objects.
 	Bucket, ObjectPrefix string
-	// Times is the number of calls that the fault hits before it ends; 0 means every matching call.
+	// Times is the number of calls that the fault hits before it ends. 0 means every matching call.
 	Times int
 
-	// Delay passes before the call is processed. Reset ends it early.
+	// Delay is the wait before the call is processed. Reset ends it early.
 	Delay time.Duration
-	// Status is returned at once as an error, for example 503, and the call is not processed.
+	// Status is returned immediately as an error, for example 503, and the call is not processed.
 	Status int
-	// CutRequest ends the connection after reading this many bytes of the request's body.
+	// CutRequest closes the connection after reading this many bytes of the request's body.
 	CutRequest int64
-	// CutResponse ends the connection after sending this many bytes of the response's body.
+	// CutResponse closes the connection after sending this many bytes of the response's body.
 	CutResponse int64
-	// LoseAnswer processes the call, including the commit, and ends the connection instead of answering.
+	// LoseAnswer processes the call, including the commit, and then closes the connection without a
+	// response.
 	LoseAnswer bool
 
 	lifted <-chan struct{} // closed by Reset; set when the fault has hit a call
 }
 
-// Faults makes calls fail on demand, and counts them. All methods may be called while requests run.
+// Faults injects failures into calls and counts the calls. All methods may be called while requests
+// run.
 type Faults struct {
 	mu     sync.Mutex
 	active []*Fault
@@ -52,8 +54,8 @@ func newFaults() *Faults { return &Faults{calls: map[string]int64{}, lifted: mak
 // Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Inject starts a fault and returns the function that ends it. If several match, the one that was injected first
-// applies.
+// Inject starts a fault and returns the function that ends it. If several faults match a call, the
+// one that was injected first applies.
 func (f *Faults) Inject(x Fault) (remove func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +79,7 @@ func (f *Faults) remove(p *Fault) {
 	f.any.Store(len(f.active) > 0)
 }
 
-// Reset ends all faults and forgets the counts.
+// Reset ends all faults and resets the counts.
 func (f *Faults) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +90,7 @@ func (f *Faults) Reset() {
 	f.full.Store(false)
 }
 
-// DiskFull makes every write of bytes fail, as a full disk does, until it is called with false.
+// DiskFull makes every write of bytes fail as on a full disk, until it is called with false.
 func (f *Faults) DiskFull(on bool) { f.full.Store(on) }
 
 func (f *Faults) disk() error {
@@ -98,16 +100,16 @@ func (f *Faults) disk() error {
 	return nil
 }
 
-// Calls returns how often each call was made: "objects.insert", "objects.get", "objects.media", "objects.list",
-// "objects.delete", "objects.session", "xml.put", "xml.get", "xml.head", "xml.start", "xml.session", "xml.preflight"
-// and so on.
+// Calls returns the number of calls by name: "objects.insert", "objects.get", "objects.media",
+// "objects.list", "objects.delete", "objects.session", "xml.put", "xml.get", "xml.head",
+// "xml.start", "xml.session", "xml.preflight" and others.
 func (f *Faults) Calls() map[string]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.calls)
 }
 
-// note counts a call and returns the fault that hits it, or nil if none does.
+// note counts a call and returns the fault that hits it, or nil.
 func (f *Faults) note(call, bucket, object string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +132,7 @@ func (f *Faults) note(call, bucket, object string) *Fault {
 	return nil
 }
 
-// wrap runs next under the fault that hits the call.
+// wrap runs next with the fault that hits the call.
 func (f *Faults) wrap(call, bucket, object string, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	if call == "" {
 		call = "unknown"

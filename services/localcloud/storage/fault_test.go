@@ -23,10 +23,10 @@ func TestAFaultHappensAsOftenAsAskedAndWhereAsked(t *testing.T) {
 	f.Inject(storage.Fault{Call: "objects.*", Bucket: "b-1", ObjectPrefix: "in/", Status: 503, Times: 2})
 	for i, want := range []int{503, 503, 0} {
 		if _, err := e.object("in/a").Attrs(t.Context()); status(err) != want {
-			t.Errorf("try %d = %v, want %d", i, err, want)
+			t.Errorf("call %d returned %v, want %d", i, err, want)
 		}
 		if _, err := e.object("out/a").Attrs(t.Context()); err != nil {
-			t.Errorf("the other object: %v", err)
+			t.Errorf("the call for another object returned %v, want no error", err)
 		}
 	}
 	remove := f.Inject(storage.Fault{Call: "xml.get", Status: 503})
@@ -41,10 +41,10 @@ func TestALostAnswerFollowsACommit(t *testing.T) {
 	e := start(t, storage.Options{})
 	e.srv.Faults().Inject(storage.Fault{Call: "xml.put", LoseAnswer: true, Times: 1})
 	if a, err := tryCall(t.Context(), "PUT", e.sign(t, "PUT", "a", nil), strings.NewReader("x")); err == nil {
-		t.Fatalf("answered %+v", a)
+		t.Fatalf("the call returned %+v, want an error", a)
 	}
 	if got := e.read(t, "a"); got != "x" {
-		t.Errorf("read %q", got)
+		t.Errorf("the object is %q, want x", got)
 	}
 }
 
@@ -54,10 +54,10 @@ func TestACutRequestStoresNothingAndACutResponseIsShort(t *testing.T) {
 	f := e.srv.Faults()
 	f.Inject(storage.Fault{Call: "xml.put", CutRequest: 1000, Times: 1})
 	if a, err := tryCall(t.Context(), "PUT", e.sign(t, "PUT", "a", nil), strings.NewReader(strings.Repeat("x", 5000))); err == nil {
-		t.Fatalf("answered %+v", a)
+		t.Fatalf("the call returned %+v, want an error", a)
 	}
 	if got := e.read(t, "a"); !strings.Contains(got, "doesn't exist") {
-		t.Errorf("read %q", got)
+		t.Errorf("the object is %q, want none", got)
 	}
 	e.put(t, "b", strings.Repeat("y", 5000))
 	f.Inject(storage.Fault{Call: "xml.get", CutResponse: 1000, Times: 1})
@@ -67,7 +67,7 @@ func TestACutRequestStoresNothingAndACutResponseIsShort(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err == nil || len(b) != 1000 {
-		t.Errorf("read %d bytes, %v, want 1000 and an error", len(b), err)
+		t.Errorf("the reader got %d bytes, %v; want 1000 and an error", len(b), err)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestASlowCallIsSlowAndOthersAreNot(t *testing.T) {
 	e.srv.Faults().Inject(storage.Fault{Call: "objects.get", Delay: 300 * time.Millisecond, Times: 1})
 	begin := time.Now()
 	if _, err := e.object("a").Attrs(t.Context()); err != nil || time.Since(begin) < 300*time.Millisecond {
-		t.Errorf("%v after %v", err, time.Since(begin))
+		t.Errorf("the delayed call returned %v after %v, want no error after at least 300 ms", err, time.Since(begin))
 	}
 }
 
@@ -91,15 +91,15 @@ func TestAFullDiskRefusesUploadsAndHarmsNothing(t *testing.T) {
 	u := e.sign(t, "PUT", "a", nil)
 	call(t, "PUT", u, []byte("new")).want(t, 507, "InsufficientStorage")
 	if got := e.read(t, "a"); got != "old" {
-		t.Errorf("read %q", got)
+		t.Errorf("the object is %q, want old", got)
 	}
 	if l, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(l) != 0 {
-		t.Errorf("left in tmp: %v, %v", l, err)
+		t.Errorf("tmp contains %v, %v; want no files", l, err)
 	}
 	f.DiskFull(false)
 	call(t, "PUT", u, []byte("new")).want(t, 200, "")
 	if got := e.read(t, "a"); got != "new" {
-		t.Errorf("read %q", got)
+		t.Errorf("the object is %q, want new", got)
 	}
 }
 
@@ -116,11 +116,11 @@ func TestCallsAreCountedByName(t *testing.T) {
 	got := e.srv.Faults().Calls()
 	for _, name := range []string{"objects.insert", "objects.media", "objects.get", "objects.list", "objects.delete", "xml.get", "xml.start", "xml.session"} {
 		if got[name] != 1 {
-			t.Errorf("%s = %d, want 1 in %v", name, got[name], got)
+			t.Errorf("the count of %s is %d, want 1: %v", name, got[name], got)
 		}
 	}
 	e.srv.Faults().Reset()
 	if got := e.srv.Faults().Calls(); len(got) != 0 {
-		t.Errorf("after Reset: %v", got)
+		t.Errorf("after Reset, the counts are %v, want none", got)
 	}
 }

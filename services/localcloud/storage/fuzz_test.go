@@ -15,14 +15,15 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzCase is shared by all processes of a fuzzing run. Otherwise no mutation would start from a valid signature.
+// fuzzCase is shared by all processes of a fuzzing run. Otherwise no mutation would start from a
+// valid signature.
 type fuzzCase struct {
 	Key []byte
 	URL string
 	Now time.Time
 }
 
-// fuzzEnv hands the case of the first process to its workers.
+// fuzzEnv passes the case of the first process to its workers.
 const fuzzEnv = "LOCALCLOUD_FUZZ_CASE"
 
 var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
@@ -50,8 +51,8 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 	return c
 })
 
-// FuzzSignedURL changes a signed URL at random. verify must accept it only while method, host, decoded path and
-// query are the signed ones.
+// FuzzSignedURL changes a signed URL at random. verify must accept it only while the method, host,
+// decoded path and query are the signed ones.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()
 	key, err := parseKey(c.Key)
@@ -65,7 +66,7 @@ func FuzzSignedURL(f *testing.F) {
 	keys := map[string]*rsa.PublicKey{key.Email: &key.private.PublicKey}
 	r := httptest.NewRequest(http.MethodPut, c.URL, nil)
 	if err := verify(r, c.Now, keys); err != nil {
-		f.Fatalf("the untouched address is refused: %v", err)
+		f.Fatalf("verify of the unchanged address returned %v, want no error", err)
 	}
 	f.Add("PUT", "localhost:8083", want.EscapedPath(), want.RawQuery)
 	f.Add("GET", "localhost:8083", want.EscapedPath(), want.RawQuery)
@@ -89,12 +90,12 @@ func FuzzSignedURL(f *testing.F) {
 			name = strings.Trim(host[:i], "[]")
 		}
 		if method != "PUT" || name != "localhost" || u.Path != want.Path || u.Query().Encode() != want.Query().Encode() {
-			t.Errorf("accepted %s %q %q %q", method, host, path, query)
+			t.Errorf("verify accepted the changed request %s %q %q %q", method, host, path, query)
 		}
 	})
 }
 
-// FuzzContentRange checks the properties of parseContentRange that its caller relies on.
+// FuzzContentRange checks the properties of parseContentRange on which its caller relies.
 func FuzzContentRange(f *testing.F) {
 	for _, s := range []string{"", "bytes 0-9/10", "bytes 0-9/*", "bytes 5-*/10", "bytes 0-*/*", "bytes */10", "bytes */*", "bytes 9-0/10", "bytes 0-10/10", "bytes -0-1/2", "bytes 0-9223372036854775807/*"} {
 		f.Add(s)
@@ -106,15 +107,15 @@ func FuzzContentRange(f *testing.F) {
 		}
 		switch {
 		case c.first < 0 || c.total < -1 || c.last < -1:
-			t.Errorf("%q = %+v: negative", s, c)
+			t.Errorf("parseContentRange(%q) = %+v has a negative value", s, c)
 		case c.first > maxObject || c.last > maxObject || c.total > maxObject:
-			t.Errorf("%q = %+v: beyond the largest object", s, c)
+			t.Errorf("parseContentRange(%q) = %+v exceeds the largest object", s, c)
 		case c.last >= 0 && c.last < c.first:
-			t.Errorf("%q = %+v: ends before it starts", s, c)
+			t.Errorf("parseContentRange(%q) = %+v ends before it starts", s, c)
 		case c.total >= 0 && c.last >= c.total:
-			t.Errorf("%q = %+v: ends after the end", s, c)
+			t.Errorf("parseContentRange(%q) = %+v ends after the total", s, c)
 		case c.query && (c.first != 0 || c.last != -1):
-			t.Errorf("%q = %+v: a question with bytes", s, c)
+			t.Errorf("parseContentRange(%q) = %+v is a query with bytes", s, c)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestBalancersGetTheirAnswer: "/" of the public port is a balancer's question, and nothing else
-// needs no signature.
+// TestBalancersGetTheirAnswer checks that the health check of a load balancer, "/" of the public
+// port, is the only request that needs no signature.
 func TestBalancersGetTheirAnswer(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Buckets: []string{"media"}})
@@ -25,7 +25,7 @@ func TestBalancersGetTheirAnswer(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		if got := res.StatusCode; got != want && (want == 200 || got < 400) {
-			t.Errorf("%s = %d, want %d or another refusal", request, got, want)
+			t.Errorf("%s returned %d, want %d or another error", request, got, want)
 		}
 	}
 }

@@ -38,14 +38,14 @@ var sharedKey = sync.OnceValue(func() []byte {
 	return s.ServiceAccountKey()
 })
 
-// env is a running server with both listeners and Google's client on it.
+// env is a running server with both listeners and Google's client.
 type env struct {
 	dir         string
 	srv         *storage.Server
 	public, api *httptest.Server
 	client      *gcs.Client
 	email, pem  string
-	ahead       atomic.Int64 // nanoseconds by which the server's clock runs ahead
+	ahead       atomic.Int64 // nanoseconds by which the server's clock is ahead
 }
 
 func start(t testing.TB, o storage.Options) *env {
@@ -101,7 +101,8 @@ func (e *env) stop() {
 
 func (e *env) object(name string) *gcs.ObjectHandle { return e.client.Bucket("b-1").Object(name) }
 
-// sign makes an address as Google's client does, for an hour unless edit says otherwise.
+// sign signs an address with Google's client. The address is valid for an hour unless edit changes
+// this.
 func (e *env) sign(t testing.TB, method, object string, edit func(*gcs.SignedURLOptions)) string {
 	t.Helper()
 	u, err := url.Parse(e.public.URL)
@@ -126,7 +127,7 @@ type answer struct {
 	body   string
 }
 
-// call sends a request; headers alternate names and values.
+// call sends a request. headers contains alternating names and values.
 func call(t testing.TB, method, address string, body []byte, headers ...string) answer {
 	t.Helper()
 	a, err := tryCall(t.Context(), method, address, bytes.NewReader(body), headers...)
@@ -158,11 +159,11 @@ func tryCall(ctx context.Context, method, address string, body io.Reader, header
 func (a answer) want(t testing.TB, status int, code string) {
 	t.Helper()
 	if a.status != status || !strings.Contains(a.body, code) {
-		t.Errorf("answer %d %s, want %d %s", a.status, a.body, status, code)
+		t.Errorf("the response is %d %s, want %d %s", a.status, a.body, status, code)
 	}
 }
 
-// put stores an object through Google's client.
+// put stores an object with Google's client.
 func (e *env) put(t testing.TB, name, body string) *gcs.ObjectAttrs {
 	t.Helper()
 	w := e.object(name).NewWriter(t.Context())
@@ -175,7 +176,7 @@ func (e *env) put(t testing.TB, name, body string) *gcs.ObjectAttrs {
 	return w.Attrs()
 }
 
-// read returns an object's bytes, or an error's text.
+// read returns an object's bytes or an error's text.
 func (e *env) read(t testing.TB, name string) string {
 	t.Helper()
 	r, err := e.object(name).NewReader(t.Context())
@@ -196,7 +197,7 @@ func random(n int) []byte {
 	return b
 }
 
-// startSession starts a resumable upload by a signed POST.
+// startSession starts a resumable upload with a signed POST.
 func (e *env) startSession(t testing.TB, object string, headers ...string) string {
 	t.Helper()
 	signed := []string{"x-goog-resumable:start"}
@@ -208,7 +209,7 @@ func (e *env) startSession(t testing.TB, object string, headers ...string) strin
 	address := e.sign(t, "POST", object, func(o *gcs.SignedURLOptions) { o.Headers = signed })
 	a := call(t, "POST", address, nil, append(headers, "x-goog-resumable", "start")...)
 	if a.status != 201 {
-		t.Fatalf("start session = %d %s", a.status, a.body)
+		t.Fatalf("starting a session returned %d, want 201: %s", a.status, a.body)
 	}
 	return a.header.Get("Location")
 }
@@ -217,13 +218,13 @@ func span(first, last int, total string) string {
 	return fmt.Sprintf("bytes %d-%d/%s", first, last, total)
 }
 
-// eventually waits for a condition that another goroutine makes true.
+// eventually waits until another goroutine has made a condition true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not after a minute: %s", what)
+			t.Fatalf("condition not met within a minute: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

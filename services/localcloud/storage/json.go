@@ -18,14 +18,15 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// APIHandler serves the JSON API to callers that send a token of Options.Token. Even so, keep it
-// on a private listener.
-// The same token allows unsigned reads of the XML API, the Go client's default way to read. These need no token:
-// /livez, /readyz and /healthz, the public keys of push tokens at /oauth2/v3/certs, and /token. The last gives the
-// token to programs that prove that they hold the service account key.
+// APIHandler serves the JSON API to callers that send a token of Options.Token. Use it only on a
+// private listener. The same token allows unsigned reads of the XML API, the Go client's default
+// way to read. The following paths need no token: /livez, /readyz and /healthz, the public keys of
+// push tokens at /oauth2/v3/certs, and /token. The last one returns the token to programs that
+// prove that they have the service account key.
 //
-// It answers only requests that no web page can have caused: the host must be an address or a name that public DNS
-// cannot resolve (see Options.APIHosts), and the browser must not mark the request as coming from another site.
+// It rejects requests that a web page may have caused. The host must be an address or a name that
+// public DNS cannot resolve (see Options.APIHosts), and the browser must not mark the request as
+// coming from another site.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // for every caller
@@ -102,14 +103,15 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a request of the JSON API, under the name that the API's documentation gives it.
+// apiCall is a request of the JSON API, with its name in the API's documentation.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string
 	isUpload, isMediaRead bool
 }
 
-// route determines the call of a request. It splits the escaped path, because object names may contain %2F.
+// route determines the call of a request. It splits the escaped path, because object names may
+// contain %2F.
 func route(r *http.Request, kind, path string) (c apiCall) {
 	p := strings.Split(path, "/")
 	for i := range p {
@@ -255,7 +257,7 @@ func (b *bucket) resource() any {
 	}{"storage#bucket", b.Name, base64.StdEncoding.EncodeToString([]byte(strconv.FormatInt(b.Metageneration, 10))), b}
 }
 
-// body decodes a small JSON body. An empty body leaves v unchanged.
+// body decodes a small JSON body. An empty body does not change v.
 func body(r io.Reader, v any) error {
 	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(v); err != nil && err != io.EOF {
 		return fail(400, "InvalidArgument", "Parse error: %v", err)
@@ -312,7 +314,7 @@ func (s *Server) editBucket(w http.ResponseWriter, r *http.Request, call apiCall
 	return writeJSON(w, b.resource())
 }
 
-// patchMap sets keys, and removes those with the value null.
+// patchMap sets keys and removes those with the value null.
 func patchMap(m map[string]string, patch map[string]*string) map[string]string {
 	m = maps.Clone(m)
 	for k, v := range patch {
@@ -369,7 +371,7 @@ func (s *Server) listObjects(w http.ResponseWriter, q url.Values, bucketName str
 	return writeJSON(w, out)
 }
 
-// resourceBody is an object resource as clients send it. A pointer is nil when the field is absent.
+// resourceBody is an object resource as clients send it. A pointer is nil if the field is absent.
 type resourceBody struct {
 	Name, Md5Hash, Crc32c                                                           string
 	ContentType, ContentEncoding, ContentDisposition, ContentLanguage, CacheControl json.RawMessage
@@ -377,8 +379,8 @@ type resourceBody struct {
 	CustomTime                                                                      json.RawMessage
 }
 
-// apply changes o as the fields of b say: a value sets a field, null clears it, and an absent
-// value leaves it unchanged.
+// apply changes o by the fields of b: a value sets a field, null clears it, and an absent value
+// does not change it.
 func (b resourceBody) apply(o *object) error {
 	for _, f := range []struct {
 		raw json.RawMessage
@@ -422,8 +424,8 @@ func (s *Server) editObject(w http.ResponseWriter, r *http.Request, call apiCall
 		return err
 	}
 	o, err := s.st.amend(call.bucket, call.object, gen, c, func(o *object) error {
-		// An update replaces all fields that a caller may set, a patch only those it names. Neither removes customTime,
-		// as in Cloud Storage.
+		// An update replaces all fields that a caller may set. A patch replaces only the fields in
+		// the request. As in Cloud Storage, neither removes customTime.
 		if call.name == "objects.update" {
 			o.ContentType, o.ContentEncoding, o.ContentDisposition, o.ContentLanguage, o.CacheControl, o.Metadata = "", "", "", "", "", nil
 		}
@@ -457,7 +459,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, call apiCall, c
 	if b.ContentType == nil && b.Metadata == nil && b.ContentEncoding == nil && b.ContentDisposition == nil && b.ContentLanguage == nil && b.CacheControl == nil {
 		dst.ContentType, dst.ContentEncoding, dst.ContentDisposition = src.ContentType, src.ContentEncoding, src.ContentDisposition
 		dst.ContentLanguage, dst.CacheControl, dst.Metadata, dst.CustomTime = src.ContentLanguage, src.CacheControl, src.Metadata, src.CustomTime
-	} else if err := b.apply(&dst); err != nil { // metadata in the request replaces all of the source's
+	} else if err := b.apply(&dst); err != nil { // metadata in the request replaces all of the source's metadata
 		return err
 	}
 	o, err := s.st.copyOf(src, dst, c)
@@ -471,7 +473,7 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, call apiCall, c
 	return writeJSON(w, map[string]any{"kind": "storage#rewriteResponse", "done": true, "objectSize": size, "totalBytesRewritten": size, "resource": o.resource()})
 }
 
-// maxComponents is the maximum number of objects that one compose may join.
+// maxComponents is the maximum number of objects in one compose.
 const maxComponents = 32
 
 func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c cond) error {
@@ -522,7 +524,7 @@ func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c
 	return writeJSON(w, o.resource())
 }
 
-// insert accepts an upload in any of the JSON API's three forms.
+// insert accepts an upload in any of the JSON API's three formats.
 func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName string, c cond) error {
 	q := r.URL.Query()
 	var b resourceBody
@@ -575,8 +577,8 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if o.ContentType == "" {
 		o.ContentType = fallbackType
 	}
-	// Before the media is read, refuse a request that cannot succeed. The commit checks c again, since
-	// the object may change until then.
+	// Before reading the media, reject a request that cannot succeed. The commit checks c again,
+	// because the object may change until then.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {
 		err = c.check(cur)

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// serviceAccount is a key file in Google's format, with its parsed key.
+// serviceAccount is a key file in Google's format with its parsed key.
 type serviceAccount struct {
 	Type      string `json:"type"`
 	Project   string `json:"project_id"`
@@ -34,8 +34,8 @@ type serviceAccount struct {
 	fileBytes []byte
 }
 
-// ServiceAccountKey returns the server's service account key file. The server accepts everything signed with this key.
-// It is generated at the first Open and kept in Dir.
+// ServiceAccountKey returns the server's service account key file. The server accepts everything
+// that this key has signed. The first Open generates the key and stores it in Dir.
 func (s *Server) ServiceAccountKey() []byte { return append([]byte(nil), s.key.fileBytes...) }
 
 func ownKey(o Options) (*serviceAccount, error) {
@@ -49,7 +49,8 @@ func ownKey(o Options) (*serviceAccount, error) {
 	return loadKey(o.Dir, "service-account.json", token)
 }
 
-// loadKey reads a key file of dir or generates it. A changed token address is written back, since ports change.
+// loadKey reads a key file in dir or generates it. It writes back a changed token address, because
+// ports change.
 func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 	path := filepath.Join(dir, name)
 	b, err := os.ReadFile(path)
@@ -57,7 +58,7 @@ func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 		return newKey(path, tokenURI)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read key file: %w", err)
+		return nil, fmt.Errorf("cannot read the key file: %w", err)
 	}
 	k, err := parseKey(b)
 	if err != nil || tokenURI == "" || k.TokenURI == tokenURI {
@@ -70,11 +71,11 @@ func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 func newKey(path, tokenURI string) (*serviceAccount, error) {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
-		return nil, fmt.Errorf("generate key: %w", err)
+		return nil, fmt.Errorf("cannot generate a key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
-		return nil, fmt.Errorf("encode key: %w", err)
+		return nil, fmt.Errorf("cannot encode the key: %w", err)
 	}
 	k := &serviceAccount{Type: "service_account", Project: "local", KeyID: randomHex(20), private: private,
 		PEM:   string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
@@ -82,21 +83,21 @@ func newKey(path, tokenURI string) (*serviceAccount, error) {
 	return k, k.save(path)
 }
 
-// save writes a temporary file and renames it, so that a crash leaves a whole file or none.
+// save writes a temporary file and renames it, so a crash leaves either the complete file or none.
 func (k *serviceAccount) save(path string) (err error) {
 	if k.fileBytes, err = json.MarshalIndent(k, "", "  "); err != nil { //nolint:gosec // the file is there to hold the key
 		return err
 	}
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("write key file: %w", err)
+		return fmt.Errorf("cannot write the key file: %w", err)
 	}
 	_, err = f.Write(k.fileBytes)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return fmt.Errorf("write key file: %w", err)
+		return fmt.Errorf("cannot write the key file: %w", err)
 	}
 	return syncDir(filepath.Dir(path))
 }
@@ -104,23 +105,24 @@ func (k *serviceAccount) save(path string) (err error) {
 func parseKey(b []byte) (*serviceAccount, error) {
 	k := &serviceAccount{fileBytes: b}
 	if err := json.Unmarshal(b, k); err != nil {
-		return nil, fmt.Errorf("parse key file: %w", err)
+		return nil, fmt.Errorf("cannot parse the key file: %w", err)
 	}
 	block, _ := pem.Decode([]byte(k.PEM))
 	if block == nil || k.Email == "" {
-		return nil, errors.New("parse key file: no private_key or no client_email")
+		return nil, errors.New("cannot parse the key file: it has no private_key or no client_email")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		// Also accept the older form, PKCS #1: Google's clients read it too, and helm generates it.
+		// Also accept the older format, PKCS #1. Google's clients can also read it, and helm
+		// generates it.
 		var pkcs1Err error
 		if key, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
-			return nil, fmt.Errorf("parse key file: %w", err)
+			return nil, fmt.Errorf("cannot parse the key file: %w", err)
 		}
 	}
 	private, ok := key.(*rsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("parse key file: not an RSA key")
+		return nil, errors.New("cannot parse the key file: it has no RSA key")
 	}
 	k.private = private
 	return k, nil
@@ -129,14 +131,14 @@ func parseKey(b []byte) (*serviceAccount, error) {
 // jwt signs claims with RS256.
 func (k *serviceAccount) jwt(claims map[string]any) (string, error) {
 	part := func(v any) string {
-		b, _ := json.Marshal(v) // strings and numbers always encode
+		b, _ := json.Marshal(v) // strings and numbers can always be encoded
 		return base64.RawURLEncoding.EncodeToString(b)
 	}
 	text := part(map[string]string{"alg": "RS256", "kid": k.KeyID, "typ": "JWT"}) + "." + part(claims)
 	sum := sha256.Sum256([]byte(text))
 	sig, err := rsa.SignPKCS1v15(nil, k.private, crypto.SHA256, sum[:])
 	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
+		return "", fmt.Errorf("cannot sign a token: %w", err)
 	}
 	return text + "." + base64.RawURLEncoding.EncodeToString(sig), nil
 }
@@ -154,8 +156,9 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.private.E)).Bytes())}}})
 }
 
-// token exchanges an assertion, signed with the service account's key, for the access token: Options.Token, or any text
-// if callers need none. Google's clients do this by themselves when they are given the key file.
+// token exchanges an assertion, signed with the service account's key, for the access token. This
+// is Options.Token, or any text if callers need none. Google's clients do this automatically with
+// the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -175,7 +178,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is not signed by the service account's key")
 		return
 	}
-	// The same key signs this server's push tokens. Those have another issuer, so they are refused here.
+	// The same key signs this server's push tokens. They have another issuer, so they are rejected
+	// here.
 	var c struct {
 		Iss string
 		Exp int64

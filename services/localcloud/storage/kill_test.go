@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// childEnv makes this test binary a server on the directory that it names.
+// childEnv makes this test binary a server on the directory in its value.
 const childEnv = "LOCALCLOUD_STORAGE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -56,7 +56,7 @@ func child(dir string) error {
 	return http.Serve(api, s.APIHandler())
 }
 
-// process is a server in a process of its own.
+// process is a server in a separate process.
 type process struct {
 	cmd *exec.Cmd
 	addresses
@@ -103,7 +103,7 @@ func content(name string, seq, size int) []byte {
 	return b[:max(size, len(head))]
 }
 
-// whole returns the write that a body belongs to, and whether the body is complete.
+// whole returns the write of a body, and whether the body is complete.
 func whole(b []byte) (name string, seq int, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	var size int
@@ -113,7 +113,7 @@ func whole(b []byte) (name string, seq int, ok bool) {
 	return name, seq, bytes.Equal(b, content(name, seq, size))
 }
 
-// ledger is what the server has acknowledged. A tried number may or may not have been
+// ledger contains what the server has acknowledged. A tried number may or may not have been
 // written.
 type ledger struct {
 	mu       sync.Mutex
@@ -142,7 +142,7 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 		}
 		wg.Go(func() { l.resume(ctx, p, round) })
 		before := l.acknowledged()
-		eventually(t, "writes are acknowledged", func() bool { return l.acknowledged() > before })
+		eventually(t, "the server has acknowledged writes", func() bool { return l.acknowledged() > before })
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // kill at a random moment
 		p.kill()
 		cancel()
@@ -155,7 +155,7 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 	}
 	t.Logf("%d kills, %d acknowledged writes, %d sessions", rounds, l.count, len(l.sessions))
 	if l.count == 0 {
-		t.Error("nothing was acknowledged: the test tested nothing")
+		t.Error("the server acknowledged no write, so the test checked nothing")
 	}
 }
 
@@ -165,7 +165,7 @@ func (l *ledger) acknowledged() int {
 	return l.count
 }
 
-// load writes, overwrites and deletes objects of its own until the server dies.
+// load writes, overwrites and deletes its own objects until the server exits.
 func (l *ledger) load(ctx context.Context, p *process, worker string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("%s-%d", worker, rand.IntN(40))
@@ -197,7 +197,7 @@ func (l *ledger) load(ctx context.Context, p *process, worker string) {
 	}
 }
 
-// resume sends chunks of one session until the server dies.
+// resume sends chunks of one session until the server exits.
 func (l *ledger) resume(ctx context.Context, p *process, round int) {
 	name := fmt.Sprintf("session-%d", round)
 	a, err := tryCall(ctx, "POST", p.API+"/upload/storage/v1/b/b-1/o?uploadType=resumable&name="+name, nil)
@@ -230,14 +230,14 @@ func (l *ledger) check(t *testing.T, p *process) {
 		}
 		r, err := p.client.Bucket("b-1").Object(a.Name).NewReader(t.Context())
 		if err != nil {
-			t.Errorf("%s is listed but not there: %v", a.Name, err)
+			t.Errorf("%s is listed but cannot be read: %v", a.Name, err)
 			continue
 		}
 		b, err := io.ReadAll(r)
 		r.Close()
 		name, seq, ok := whole(b)
 		if err != nil || !ok || name != a.Name || int64(len(b)) != a.Size {
-			t.Errorf("%s is not whole: %d of %d bytes, %v", a.Name, len(b), a.Size, err)
+			t.Errorf("%s is incomplete: %d of %d bytes, %v", a.Name, len(b), a.Size, err)
 		}
 		found[a.Name] = seq
 	}
@@ -245,9 +245,9 @@ func (l *ledger) check(t *testing.T, p *process) {
 	defer l.mu.Unlock()
 	for name, tried := range l.tried {
 		acked, got := l.acked[name], found[name]
-		// Either the last acknowledged write or the one that the kill cut off.
+		// The object has either the last acknowledged write or the one that the kill interrupted.
 		if got != acked && !(got == tried || got == 0 && tried%7 == 0) {
-			t.Errorf("%s is at write %d, acknowledged %d, last tried %d", name, got, acked, tried)
+			t.Errorf("%s has the write %d, but %d was acknowledged and %d was the last one tried", name, got, acked, tried)
 		}
 		l.acked[name] = got
 	}
@@ -256,7 +256,7 @@ func (l *ledger) check(t *testing.T, p *process) {
 		last := -1
 		fmt.Sscanf(a.header.Get("Range"), "bytes=0-%d", &last)
 		if err != nil || a.status != 308 || last+1 < n {
-			t.Errorf("a session with %d acknowledged bytes answers %d, Range %q (%v)", n, a.status, a.header.Get("Range"), err)
+			t.Errorf("a session with %d acknowledged bytes returned %d with the range %q (%v), want 308 with at least these bytes", n, a.status, a.header.Get("Range"), err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	for w := range 100 {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				// A slow body, like a real upload.
+				// A slow body, like a real upload
 				r, pw := io.Pipe()
 				go func() {
 					for at := 0; at < len(body); at += 32 << 10 {
@@ -62,13 +62,13 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "uploads are running", func() bool { return e.srv.Faults().Calls()["objects.insert"] > 100 })
+	eventually(t, "the uploads are running", func() bool { return e.srv.Faults().Calls()["objects.insert"] > 100 })
 	var took []time.Duration
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		begin := time.Now()
 		a, err := tryCall(t.Context(), "GET", e.api.URL+"/storage/v1/b/b-1/o/meta", nil)
 		if err != nil || a.status != 200 {
-			t.Fatalf("%+v, %v", a, err)
+			t.Fatalf("the metadata read returned %+v, %v; want 200", a, err)
 		}
 		took = append(took, time.Since(begin))
 	}
@@ -78,13 +78,13 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	stored.Range(func(any, any) bool { n++; return true })
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
-	t.Logf("%d reads beside 100 uploaders (%d objects stored, %d CPUs): p50 %v, p99 %v, max %v", len(took), n, runtime.NumCPU(), took[len(took)/2], p99, took[len(took)-1])
-	if p99 > 2*time.Second { // a blocked read would take as long as an upload does
-		t.Errorf("p99 of a metadata read is %v", p99)
+	t.Logf("%d reads during 100 uploads (%d objects stored, %d CPUs): p50 %v, p99 %v, max %v", len(took), n, runtime.NumCPU(), took[len(took)/2], p99, took[len(took)-1])
+	if p99 > 2*time.Second { // a blocked read would take as long as an upload
+		t.Errorf("the p99 of metadata reads is %v, want at most 2 s", p99)
 	}
 }
 
-// BenchmarkCreate shows the gain of group commit: objects per second, each of them synced.
+// BenchmarkCreate shows the effect of group commit: objects per second, each of them synced.
 func BenchmarkCreate(b *testing.B) {
 	for _, parallel := range []int{1, 16} {
 		b.Run(fmt.Sprintf("parallel-%d", parallel), func(b *testing.B) {
@@ -105,7 +105,7 @@ func BenchmarkCreate(b *testing.B) {
 					n.Unlock()
 					a, err := tryCall(b.Context(), "POST", e.api.URL+"/upload/storage/v1/b/b-1/o?uploadType=media&name="+name, strings.NewReader("body"))
 					if err != nil || a.status != 200 {
-						b.Fatalf("%+v, %v", a, err)
+						b.Fatalf("the upload returned %+v, %v; want 200", a, err)
 					}
 				}
 			})
@@ -113,7 +113,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkList shows that a page costs the same whatever else the bucket holds.
+// BenchmarkList shows that the cost of a page does not depend on the other content of the bucket.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{1_000, 20_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -131,7 +131,7 @@ func BenchmarkList(b *testing.B) {
 			for b.Loop() {
 				a, err := tryCall(b.Context(), "GET", e.api.URL+"/storage/v1/b/b-1/o?maxResults=20&prefix=0005", nil)
 				if err != nil || a.status != 200 {
-					b.Fatalf("%+v, %v", a, err)
+					b.Fatalf("the list returned %+v, %v; want 200", a, err)
 				}
 			}
 		})

@@ -20,7 +20,7 @@ func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
 	}
 	p := startProcess(t, t.TempDir())
 	if a, err := tryCall(t.Context(), "POST", p.API+"/upload/storage/v1/b/b-1/o?uploadType=media&name=warm", strings.NewReader("x")); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the first upload returned %+v, %v; want 200", a, err)
 	}
 	before, err := procstat.Resident(p.cmd.Process.Pid)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			now, _ := procstat.Resident(p.cmd.Process.Pid) // a process that has ended fails the upload
+			now, _ := procstat.Resident(p.cmd.Process.Pid) // if the process has exited, the upload fails
 			peak = max(peak, now)
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -43,7 +43,7 @@ func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
 	cancel()
 	wg.Wait()
 	if err != nil || a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"size":"%d"`, size)) {
-		t.Fatalf("upload %d %s, %v", a.status, a.body, err)
+		t.Fatalf("the upload returned %d, want 200 with its size: %s, %v", a.status, a.body, err)
 	}
 	t.Logf("%d MiB in %v: memory grew by %.1f MiB", size>>20, took.Round(time.Millisecond), float64(peak-before)/(1<<20))
 	if peak-before > 64<<20 {

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Compares listing with the simplest implementation of production's documentation.
+// The test compares listing with the simplest implementation of production's documentation.
 func TestListingAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -79,12 +79,12 @@ func TestListingAgreesWithAModel(t *testing.T) {
 				break
 			}
 			if pages > len(names) {
-				t.Fatalf("%v does not end", q)
+				t.Fatalf("listing with %v has more pages than names", q)
 			}
 			q.Set("pageToken", page.NextPageToken)
 		}
 		if d := cmp.Diff(wantNames, gotNames) + cmp.Diff(wantPrefixes, gotPrefixes); d != "" {
-			t.Errorf("%v: %s", q, d)
+			t.Errorf("listing with %v differs from the model: %s", q, d)
 		}
 	}
 }

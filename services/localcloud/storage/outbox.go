@@ -17,36 +17,37 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Production's event names.
+// These are production's event names.
 const (
 	eventFinalize = "OBJECT_FINALIZE"
 	eventDelete   = "OBJECT_DELETE"
 	eventMetadata = "OBJECT_METADATA_UPDATE"
 )
 
-// Notify sends changes of objects the way a Pub/Sub push subscription does: at least once, in no guaranteed order, and
-// with increasing pauses until the receiver answers 102, 200, 201, 202 or 204, for a week at most. An event is recorded
-// in the transaction that makes the change, so no crash loses one.
+// Notify sends changes of objects like a Pub/Sub push subscription: at least once, in no guaranteed
+// order, and with increasing pauses until the receiver responds with 102, 200, 201, 202 or 204, for
+// at most a week. An event is recorded in the transaction of the change, so no crash loses one.
 type Notify struct {
 	// URL receives the POST.
 	URL string
-	// Events restricts which events are sent; empty means OBJECT_FINALIZE, OBJECT_DELETE and OBJECT_METADATA_UPDATE.
+	// Events restricts which events are sent. The default is OBJECT_FINALIZE, OBJECT_DELETE and
+	// OBJECT_METADATA_UPDATE.
 	Events []string
 	// Subscription is the subscription name in each message.
 	Subscription string
-	// Audience, Issuer and Email are claims of the token in the Authorization header, which the
-	// receiver checks against /oauth2/v3/certs of the APIHandler. An empty Audience means URL, and an
-	// empty Issuer means https://accounts.google.com.
+	// Audience, Issuer and Email are claims of the token in the Authorization header. The receiver
+	// checks the token against /oauth2/v3/certs of the APIHandler. The default Audience is URL, and
+	// the default Issuer is https://accounts.google.com.
 	Audience, Issuer, Email string
-	// MinBackoff and MaxBackoff bound the pause before a message is sent again. If they are 0, the
-	// bounds are 1 s and 60 s.
+	// MinBackoff and MaxBackoff bound the pause before a message is sent again. The defaults are 1
+	// s and 60 s.
 	MinBackoff, MaxBackoff time.Duration
-	// Client sends the messages. nil means a client with a timeout of 10 s.
+	// Client sends the messages. The default is a client with a timeout of 10 s.
 	Client *http.Client
 }
 
-// retention is how long a message is kept that the receiver does not accept. It is the default
-// of Pub/Sub.
+// retention is the time for which a message is kept if the receiver does not accept it. It is
+// Pub/Sub's default.
 const retention = 7 * 24 * time.Hour
 
 // note is one recorded event.
@@ -65,10 +66,10 @@ type outbox struct {
 	signal chan struct{}
 
 	mu       sync.Mutex
-	attempts map[uint64]*attempts // by the note's id
+	attempts map[uint64]*attempts // by the note's ID
 }
 
-// waiting is a note as the index stores it.
+// waiting is a note in its stored form.
 type waiting struct {
 	id     uint64
 	record []byte
@@ -113,7 +114,8 @@ func openOutbox(s *Server, n *Notify) (*outbox, error) {
 	return o, err
 }
 
-// add records an event in t. old is the object that o replaces, which production reports as deleted.
+// add records an event in t. old is the object that o replaces, which production reports as
+// deleted.
 func (b *outbox) add(t *bolt.Tx, event string, o, old *object) error {
 	if b.off {
 		return nil
@@ -155,8 +157,8 @@ func (b *outbox) wake() {
 	}
 }
 
-// run sends until ctx ends, several messages at a time, so that one refused message does not hold up the others. Pauses
-// are real time even under an injected clock: they protect the receiver.
+// run sends messages until ctx ends, several at a time, so one rejected message does not delay the
+// others. Pauses use real time even with an injected clock, because they protect the receiver.
 func (b *outbox) run(ctx context.Context) {
 	if b.off {
 		return
@@ -191,8 +193,8 @@ func (b *outbox) run(ctx context.Context) {
 }
 
 // due takes the oldest notes that are not pausing, up to limit. Pausing notes do not count toward
-// limit, so that they cannot hide later notes. wait is the time until the first pause ends, at most
-// a minute.
+// limit, so they cannot hide later notes. wait is the time until the first pause ends, at most a
+// minute.
 func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error) {
 	wait = time.Minute
 	b.mu.Lock()
@@ -220,8 +222,8 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 	return notes, wait, err
 }
 
-// tried ends an attempt. A note that is not finished is paused. The pause grows with the number of
-// such notes, so that up to 6,000 of them together are sent at most a hundred times a second.
+// tried ends an attempt. It pauses a note that is not finished. The pause grows with the number of
+// such notes, so up to 6,000 of them together are sent at most a hundred times per second.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,12 +244,12 @@ func (b *outbox) deliver(ctx context.Context, w waiting) bool {
 		return false
 	}
 	if b.st.clock().Sub(n.At) > retention {
-		b.srv.log.Warn("storage: dropped a notification that the receiver has not accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
+		b.srv.log.Warn("storage: dropping a notification that the receiver has not accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
 		return b.remove(w.id)
 	}
 	if err := b.send(ctx, n); err != nil {
 		if ctx.Err() == nil {
-			b.srv.log.Debug("storage: notification not accepted yet", "error", err)
+			b.srv.log.Debug("storage: the receiver did not accept a notification; retrying", "error", err)
 		}
 		return false
 	}
@@ -291,10 +293,10 @@ func (b *outbox) send(ctx context.Context, n note) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // drain the body so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // drain the body, so the connection can be reused
 	switch resp.StatusCode {
 	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return nil
 	}
-	return fmt.Errorf("receiver answered %s", resp.Status)
+	return fmt.Errorf("the receiver returned %s", resp.Status)
 }

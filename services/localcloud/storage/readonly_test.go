@@ -44,22 +44,22 @@ func TestAReadOnlyServerServesObjectsAndChangesNone(t *testing.T) {
 	// Services read the same API. A 503 would make them stop reading.
 	for _, try := range [][]string{{"POST", insert, "two"}, {"DELETE", object, ""}, {"PATCH", object, `{"contentType":"a/b"}`}} {
 		if code, text := call(try[0], try[1], try[2]); code != http.StatusForbidden || !strings.Contains(text, "read-only") {
-			t.Errorf("%s %s = %d %s", try[0], try[1], code, text)
+			t.Errorf("%s %s returned %d %s, want 403 with \"read-only\"", try[0], try[1], code, text)
 		}
 	}
 	if code, text := call("GET", object+"?alt=media", ""); code != 200 || text != "one" {
-		t.Errorf("the object is %d %s", code, text)
+		t.Errorf("reading the object returned %d %s, want 200 with one", code, text)
 	}
-	// Whoever uploads by a signed address waits and tries again.
+	// An uploader with a signed address waits and tries again.
 	w := httptest.NewRecorder()
 	writeXMLError(w, httptest.NewRequestWithContext(t.Context(), "PUT", "/media/film", http.NoBody), errReadOnly)
 	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("an upload gets %d", w.Code)
+		t.Errorf("an upload returned %d, want 503", w.Code)
 	}
 	if err := s.SetReadOnly(false); err != nil {
 		t.Fatal(err)
 	}
 	if code, text := call("POST", insert, "two"); code != 200 {
-		t.Errorf("afterwards: %d %s", code, text)
+		t.Errorf("after the read-only mode, a write returned %d, want 200: %s", code, text)
 	}
 }

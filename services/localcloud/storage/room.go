@@ -11,26 +11,27 @@ import (
 	"syscall"
 )
 
-// checkEvery is how many bytes an upload writes between two checks of the free space. That is rare enough to cost
-// nothing, and often enough that a hundred concurrent uploads exceed the reserve by less than half a gigabyte.
+// checkEvery is the number of bytes that an upload writes between two checks of the free space. The
+// check is rare enough to cost nothing, and frequent enough that a hundred concurrent uploads
+// exceed the reserve by less than half a gigabyte.
 const checkEvery = 4 << 20
 
-// room keeps a reserve of the objects' volume free: other data on the same machine still needs space after uploads have
-// filled the rest.
+// room keeps a reserve of the objects' volume free, because other data on the same machine still
+// needs space after uploads have filled the rest.
 type room struct {
 	reserve int64
 	free    func() (int64, error)
 }
 
-// check rejects n more bytes if they would use the reserve. Our own programs may use half of it, so that uploads can
-// still be transcoded when no further upload is accepted.
+// check rejects n more bytes if they would use the reserve. Our own programs may use half of it, so
+// existing uploads can still be transcoded when no other upload is accepted.
 func (r room) check(own bool, n int64) error {
 	if r.reserve <= 0 {
 		return nil
 	}
 	free, err := r.free()
 	if err != nil {
-		return fmt.Errorf("check free space: %w", err)
+		return fmt.Errorf("cannot check the free space: %w", err)
 	}
 	keep := r.reserve
 	if own {
@@ -43,7 +44,7 @@ func (r room) check(own bool, n int64) error {
 		"There is no room for this upload: the volume has %d bytes free, and %d bytes must stay free. Free some space or enlarge the volume.", max(free, 0), keep)
 }
 
-// full turns the file system's own "no space" error into the same response.
+// full converts the file system's own "no space" error to the same response.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(fail(http.StatusInsufficientStorage, "InsufficientStorage", "There is no room for this upload: the volume is full. Free some space or enlarge the volume."), err)
@@ -51,8 +52,9 @@ func full(err error) error {
 	return err
 }
 
-// adopt moves the objects' files to their configured directory if an earlier run kept them next to the index. It can be
-// interrupted at any point: a file stays at its old place until its copy is complete, and the next Open moves the rest.
+// adopt moves the objects' files to their configured directory if a previous run stored them next
+// to the index. It can be interrupted at any point. A file is kept at its old path until its copy
+// is complete, and the next Open moves the rest.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil
@@ -63,11 +65,11 @@ func (s *store) adopt() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("list objects to move: %w", err)
+			return fmt.Errorf("cannot list the objects to move: %w", err)
 		}
 		for _, f := range files {
 			if err := moveFile(filepath.Join(s.dir, d, f.Name()), filepath.Join(s.bytes, d, f.Name())); err != nil {
-				return fmt.Errorf("move object to %s: %w", s.bytes, err)
+				return fmt.Errorf("cannot move an object to %s: %w", s.bytes, err)
 			}
 		}
 	}
@@ -99,18 +101,18 @@ func moveFile(from, to string) error {
 	return os.Remove(from)
 }
 
-// FreeSpace returns how many bytes a program without privileges may still write to dir's
+// FreeSpace returns the number of bytes that a program without privileges may still write to dir's
 // volume.
 func FreeSpace(dir string) (int64, error) { return freeSpace(dir) }
 
-// Ready reports whether the server can answer: whether its index can be read and its objects' directory exists. A full
-// volume still counts as ready, since its objects can be read.
+// Ready reports whether the server can respond: whether its index can be read and its objects'
+// directory exists. A full volume counts as ready, because its objects can be read.
 func (s *Server) Ready() error {
 	if _, err := s.st.buckets(""); err != nil {
-		return fmt.Errorf("read the index: %w", err)
+		return fmt.Errorf("cannot read the index: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(s.st.bytes, "data")); err != nil {
-		return fmt.Errorf("check the objects' directory: %w", err)
+		return fmt.Errorf("cannot access the objects' directory: %w", err)
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A signed URL accepts no more than the server allows, whether or not the request states its length.
+// A signed URL must accept at most the server's limit, whether or not the request contains its
+// length.
 func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -24,18 +25,18 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	call(t, "PUT", put("fits"), make([]byte, most)).want(t, 200, "")
 	call(t, "PUT", put("over"), make([]byte, most+1), "Expect", "100-continue").want(t, 400, "EntityTooLarge")
 
-	// Without a length, a body over the limit is not stored.
+	// Without a length, a body above the limit is not stored.
 	req, err := http.NewRequestWithContext(t.Context(), "PUT", put("endless"), &endless{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := http.DefaultClient.Do(req); err == nil { // Do fails if the server closes while we still send
+	if resp, err := http.DefaultClient.Do(req); err == nil { // Do fails if the server closes the connection while the client is sending
 		defer resp.Body.Close()
 		if resp.StatusCode != 400 {
-			t.Errorf("endless body: %s", resp.Status)
+			t.Errorf("an endless body returned %s, want 400", resp.Status)
 		}
 	}
-	// A client states the length of a session at its start or with its first bytes.
+	// A client sends the length of a session at its start or with its first bytes.
 	start := e.sign(t, "POST", "session", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} })
 	call(t, "POST", start, nil, "x-goog-resumable", "start", "X-Upload-Content-Length", fmt.Sprint(most+1)).want(t, 400, "EntityTooLarge")
 	session := e.startSession(t, "session")
@@ -44,23 +45,23 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 
 	for _, name := range []string{"over", "endless", "session"} {
 		if _, err := e.object(name).Attrs(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
-			t.Errorf("%s: %v, want no object", name, err)
+			t.Errorf("reading %s returned %v, want no object", name, err)
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(left) != 0 {
-		t.Errorf("left in tmp: %v, %v", left, err)
+		t.Errorf("tmp contains %v, %v; want no files", left, err)
 	}
 	// The services' own objects have production's limit.
 	e.put(t, "own", strings.Repeat("x", most+1))
 }
 
-// endless is a body that never ends by itself and has no length.
+// endless is a body without an end and without a length.
 type endless struct{}
 
 func (*endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// Uploads of strangers stop before the reserve, and stored objects stay readable. Our own programs may use half of the
-// reserve, to process earlier uploads.
+// Uploads of strangers must stop before the reserve, and stored objects must remain readable. Our
+// own programs may use half of the reserve to process existing uploads.
 func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	t.Parallel()
 	const reserve = 100 << 20
@@ -72,10 +73,10 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	r := call(t, "PUT", put("b"), make([]byte, 1001), "Expect", "100-continue")
 	r.want(t, 507, "InsufficientStorage")
 	if !strings.Contains(r.body, fmt.Sprintf("%d bytes free", reserve+1000)) {
-		t.Errorf("the answer does not say how much is free: %s", r.body)
+		t.Errorf("the response does not contain the free space: %s", r.body)
 	}
 
-	// The space runs out during an upload. The server notices that and keeps the received bytes for later.
+	// The space runs out during an upload. The server detects this and keeps the received bytes.
 	session := e.startSession(t, "s")
 	chunk := make([]byte, 8<<20)
 	free.Store(reserve + int64(len(chunk)))
@@ -83,23 +84,24 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	free.Store(reserve)
 	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk)), "Expect", "100-continue").want(t, 507, "InsufficientStorage")
 	if got := e.read(t, "a"); len(got) != 1000 {
-		t.Errorf("read %d bytes", len(got))
+		t.Errorf("the object has %d bytes, want 1000", len(got))
 	}
 	e.put(t, "own", "from the worker")
 	free.Store(reserve/2 - 1)
 	w := e.object("own2").NewWriter(t.Context())
 	_, _ = w.Write([]byte("x"))
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "507") {
-		t.Errorf("own object beyond half of the reserve: %v, want 507", err)
+		t.Errorf("an own object above half of the reserve returned %v, want 507", err)
 	}
 	free.Store(reserve + int64(len(chunk)))
 	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk))).want(t, 200, "")
 	if a, err := e.object("s").Attrs(t.Context()); err != nil || a.Size != int64(2*len(chunk)) {
-		t.Errorf("session after the space came back: %+v, %v", a, err)
+		t.Errorf("after more space is free, the object is %+v, %v", a, err)
 	}
 }
 
-// An installation that gives its objects a volume of their own keeps them, unfinished uploads included.
+// An installation that moves its objects to a separate volume keeps them, including unfinished
+// uploads.
 func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	dir, objects := t.TempDir(), t.TempDir()
@@ -112,20 +114,20 @@ func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 
 	moved := start(t, storage.Options{Dir: dir, ObjectsDir: objects})
 	if got := moved.read(t, "a"); got != "kept" {
-		t.Errorf("read %q after the move", got)
+		t.Errorf("after the move, the object is %q, want kept", got)
 	}
 	_, path, _ := strings.Cut(strings.TrimPrefix(session, "http://"), "/")
 	call(t, "PUT", moved.public.URL+"/"+path, half, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(half), 2*len(half)-1, 2*len(half))).want(t, 200, "")
 	if left, err := os.ReadDir(filepath.Join(dir, "data")); err != nil || len(left) != 0 {
-		t.Errorf("left beside the index: %v, %v", left, err)
+		t.Errorf("the old directory contains %v, %v; want no files", left, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 2 {
-		t.Errorf("in the new place: %v, %v", files, err)
+		t.Errorf("the new directory contains %v, %v; want 2 files", files, err)
 	}
 }
 
-// A web page can make its own host name resolve to this machine, but not an address or a name without a dot. So it can
-// read and change nothing.
+// A web page can make its own host name resolve to this machine, but not an address or a name
+// without a dot. It must be able to read and change nothing.
 func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{APIHosts: []string{"localcloud.example.internal"}})
@@ -153,7 +155,7 @@ func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != tt.want {
-			t.Errorf("Host %s, site %q: %s, want %d", tt.host, tt.site, resp.Status, tt.want)
+			t.Errorf("the host %s with the site %q returned %s, want %d", tt.host, tt.site, resp.Status, tt.want)
 		}
 	}
 }

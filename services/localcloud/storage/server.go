@@ -24,55 +24,61 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// Options configure a server. Only Dir is required.
+// Options configures a server. Only Dir is required.
 type Options struct {
-	// Dir holds everything: index.db, data/, tmp/ and the key files. Only one process at a time may open it.
+	// Dir contains everything: index.db, data/, tmp/ and the key files. Only one process at a time
+	// may open it.
 	Dir string
-	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, for example on a volume of their own, so that uploads
-	// never use up the space that records need. Open moves bytes there that an earlier run left in Dir.
+	// ObjectsDir contains the bytes (data/ and tmp/) instead of Dir, for example on a separate
+	// volume, so uploads never use the space that records need. Open moves bytes that a previous
+	// run stored in Dir.
 	ObjectsDir string
-	// MaxUpload is the maximum size of an object that PublicHandler accepts; 0 means production's
+	// MaxUpload is the maximum size of an object that PublicHandler accepts. 0 means production's
 	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is how many bytes of the objects' volume stay free. Uploads through PublicHandler
-	// that would use them get 507. Uploads through APIHandler may use half of them. 0 means no
-	// reserve.
+	// Reserve is the number of bytes of the objects' volume that uploads leave free. Uploads
+	// through PublicHandler that would use them return 507. Uploads through APIHandler may use half
+	// of them. 0 means no reserve.
 	Reserve int64
-	// FreeSpace returns how many bytes the objects' volume has free; nil asks the operating system.
+	// FreeSpace returns the free bytes of the objects' volume. Nil means the operating system's
+	// value.
 	FreeSpace func() (int64, error)
-	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
-	// dot, such as localhost or a Kubernetes Service, are always accepted, because public DNS does not resolve them.
+	// APIHosts are additional host names of APIHandler, without the port. Addresses and names
+	// without a dot, such as localhost or a Kubernetes Service, are always accepted, because public
+	// DNS does not resolve them.
 	APIHosts []string
-	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It has 32 characters
-	// or more. If Token has several tokens, separated by commas, each is accepted. If it is empty,
-	// callers need no token. Signed addresses and the sessions that they start are credentials
-	// themselves and never need one.
+	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It
+	// has 32 characters or more. If Token contains several tokens, separated by commas, each is
+	// accepted. If it is empty, callers need no token. Signed addresses and their sessions are
+	// credentials, so they never need a token.
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
-	// CORS becomes the rule set of each of Buckets at every Open. nil leaves a bucket's rules as they are; a bucket
-	// without rules sends no CORS header, as in production.
+	// CORS is the rule set of each of Buckets and is applied at every Open. Nil does not change a
+	// bucket's rules. A bucket without rules sends no CORS header, as in production.
 	CORS []CORS
-	// Clock gives the time for checking signatures and for object timestamps; nil means time.Now.
+	// Clock returns the time for checking signatures and for object timestamps. Nil means time.Now.
 	Clock func() time.Time
-	// Keys are the public keys of accepted signers other than the server's own service account, by account.
+	// Keys are the public keys of accepted signers other than the server's own service account, by
+	// account.
 	Keys map[string]*rsa.PublicKey
-	// Key is a service account key file to use as the server's own instead of a generated one, for example to share one
-	// among many servers of a test.
+	// Key is a service account key file for the server, instead of a generated one. Many servers of
+	// a test can share one.
 	Key []byte
-	// PublicURL is the base of the session URIs returned for a signed POST. If it is empty, the base
-	// is http and the request's Host.
+	// PublicURL is the base of the session URIs that a signed POST returns. If it is empty, the
+	// base is http and the request's Host.
 	PublicURL string
-	// APIURL is the base address of the JSON API. A generated key file names it as token_uri, so that a client that
-	// insists on an access token requests one from this server.
+	// APIURL is the base address of the JSON API. A generated key file contains it as token_uri, so
+	// a client that needs an access token requests one from this server.
 	APIURL string
 	// Notify sends each change of an object to one receiver. If it is nil, no changes are recorded.
 	Notify *Notify
-	// Log receives the log lines of background work; nil means slog.Default.
+	// Log receives the log lines of background work. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Server is an object storage in this process. Its two handlers differ only in how they authenticate callers.
+// Server is an object storage in this process. Its two handlers differ only in the authentication
+// of callers.
 type Server struct {
 	st        *store
 	sessions  *sessions
@@ -86,13 +92,14 @@ type Server struct {
 	maxUpload int64
 	apiHosts  []string
 	tokens    guard.Tokens
-	lastFull  atomic.Int64 // when the last 507 was logged, in Unix seconds
+	lastFull  atomic.Int64 // time of the last logged 507, in Unix seconds
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
 
-// Open starts a server on dir. It accepts a directory that an earlier server left, even one that crashed.
+// Open starts a server on dir. It accepts the directory of a previous server, even one that
+// crashed.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -102,7 +109,7 @@ func Open(o Options) (*Server, error) {
 	}
 	tokens, err := guard.Parse(o.Token)
 	if err != nil {
-		return nil, fmt.Errorf("storage: %w", err)
+		return nil, fmt.Errorf("storage: cannot open: %w", err)
 	}
 	s := &Server{tokens: tokens, clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"),
 		maxUpload: maxObject, apiHosts: o.APIHosts}
@@ -144,7 +151,7 @@ func (s *Server) start(o Options) (err error) {
 	}
 	files, err := s.st.blobs()
 	if err != nil {
-		return fmt.Errorf("list stored files: %w", err)
+		return fmt.Errorf("cannot list the stored files: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -156,13 +163,13 @@ func (s *Server) start(o Options) (err error) {
 	return nil
 }
 
-// tidy removes unreachable data. At the start it removes the files that a crash left, and then
-// every hour the expired sessions.
+// tidy removes unreachable data: at the start the leftover files of a crash, and every hour the
+// expired sessions.
 func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
-		s.log.Error("storage: sweep failed", "error", err)
+		s.log.Error("storage: cannot remove leftover files; the next start retries", "error", err)
 	} else if n > 0 {
-		s.log.Info("storage: removed files that belonged to no object", "files", n)
+		s.log.Info("storage: removed leftover files of no object", "files", n)
 	}
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
@@ -178,21 +185,23 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	}
 }
 
-// Close ends background work and closes the index. Requests still running fail; acknowledged ones are kept.
+// Close ends background work and closes the index. Running requests fail. Acknowledged data is
+// kept.
 func (s *Server) Close() error {
 	s.stop()
 	s.wg.Wait()
 	return s.st.close()
 }
 
-// SetReadOnly makes the server refuse to create, replace, edit and delete objects, or ends that. When it
-// returns, all changes that were accepted are on disk, and no later one is. Reads continue, and so do
-// uploads up to their last byte, which their senders must send again.
+// SetReadOnly turns the read-only mode on or off. In this mode, the server does not create,
+// replace, edit or delete objects. When SetReadOnly returns, all accepted changes are on disk, and
+// no later change is. Reads continue. Uploads continue up to their last byte, which their senders
+// must send again.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.st.update(false, func(*bolt.Tx) error { s.st.readOnly = on; return nil })
 }
 
-// CreateBucket creates a bucket, or does nothing if it exists.
+// CreateBucket creates a bucket. It does nothing if the bucket exists.
 func (s *Server) CreateBucket(name string) error {
 	_, err := s.st.createBucket(bucket{Name: name})
 	if e := (*apiError)(nil); errors.As(err, &e) && e.status == http.StatusConflict {
@@ -206,13 +215,13 @@ var validBucket = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
 // maxObject is production's limit on an object's size.
 const maxObject = 5 << 40
 
-// apiError is an error response. Each API writes it in its own form.
+// apiError is an error response. Each API writes it in its own format.
 type apiError struct {
 	status      int
 	code        string // the XML API's error code
 	msg         string
 	notModified bool
-	jsonStatus  int // of the JSON API, if it differs
+	jsonStatus  int // the JSON API's status, if it differs
 }
 
 func (e *apiError) Error() string { return e.code + ": " + e.msg }
@@ -221,12 +230,13 @@ func fail(status int, code, f string, a ...any) *apiError {
 	return &apiError{status: status, code: code, msg: fmt.Sprintf(f, a...)}
 }
 
-// asAPIError returns the response for err. An error that the client did not cause becomes a 503, which every client
-// retries.
+// asAPIError returns the response for err. An error that the client did not cause becomes a 503,
+// which every client retries.
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
 	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
-		// Log this once a minute: clients that send uploads to a full disk must not fill it with log lines as well.
+		// Log this once per minute, because clients that upload to a full disk must not also fill
+		// it with log lines.
 		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
 			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
 		}
@@ -250,12 +260,12 @@ func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
 	w.WriteHeader(e.status)
 	if r.Method != http.MethodHead {
 		fmt.Fprintf(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>", e.code)
-		_ = xml.EscapeText(w, []byte(e.msg)) // the client may have left
+		_ = xml.EscapeText(w, []byte(e.msg)) // the client may have disconnected
 		_, _ = io.WriteString(w, "</Message></Error>")
 	}
 }
 
-// reasons are the JSON API's words for a status.
+// reasons contains the JSON API's words for a status.
 var reasons = map[int]string{400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 405: "methodNotAllowed",
 	409: "conflict", 410: "gone", 412: "conditionNotMet", 421: "misdirected", 507: "insufficientStorage", 501: "notImplemented", 503: "backendError"}
 
@@ -279,8 +289,7 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers that the bucket's first matching rule allows, or none if no rule
-// matches.
+// cors sets the headers of the bucket's first matching rule, or none if no rule matches.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -322,7 +331,7 @@ func matches(allowed []string, v string) bool {
 	return slices.Contains(allowed, "*") || slices.Contains(allowed, v)
 }
 
-// safelisted request headers need no permission: browsers do not ask for it, but other clients may.
+// safelisted request headers need no permission. Browsers do not request it, but other clients may.
 var safelisted = []string{"accept", "accept-language", "content-language"}
 
 func (c CORS) allowsHeaders(asked string) bool {

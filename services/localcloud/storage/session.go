@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// chunkUnit is the unit of chunk sizes: every chunk but the last is a multiple of it.
+// chunkUnit is the unit of chunk sizes. Every chunk except the last is a multiple of it.
 const chunkUnit = 256 << 10
 
 // sessionRecord is a resumable session in the index. It describes only acknowledged data.
@@ -38,7 +38,7 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is a session with requests in flight: its record and the running upload.
+// session is a session with in-flight requests: its record and the running upload.
 type session struct {
 	id    string
 	users int // requests that use it; guarded by sessions.mu
@@ -50,36 +50,37 @@ type session struct {
 
 	front sync.Mutex
 	cut   func()    // ends the body of the request that holds mu
-	moved time.Time // when that body last delivered bytes
+	moved time.Time // time at which that body last delivered bytes
 	kept  int64     // the acknowledged size, for queries during that request
 }
 
-// sessions are the resumable uploads. Between two requests a session is only a record in the index and a file in tmp/.
-// A session that never received a byte has no file either.
+// sessions contains the resumable uploads. Between requests, a session is only a record in the
+// index and a file in tmp/. A session that never received a byte has no file.
 type sessions struct {
 	st    *store
 	clock func() time.Time
 
 	mu   sync.Mutex
-	live map[string]*session // sessions with a request in flight
+	live map[string]*session // sessions with an in-flight request
 }
 
-// sessionLife is how long a resumable session lives, as in production.
+// sessionLife is the lifetime of a resumable session, as in production.
 const sessionLife = 7 * 24 * time.Hour
 
-// doneLife is how long a session that became an object still reports that object, for a client that lost the response.
+// doneLife is the time for which a finished session returns its object, for a client that lost the
+// response.
 const doneLife = time.Hour
 
 // keepEvery is the number of bytes that one request may deliver before they are made durable. If
-// the server crashes, a client that sends a whole file in one request can resume after those bytes,
-// and a query for the offset includes them.
+// the server crashes, a client that sends a whole file in one request can resume after those bytes.
+// A query for the offset includes them.
 const keepEvery = 32 << 20
 
-// busyFor is how long a request still counts as alive after its last byte. A query during that time
-// does not end the request.
+// busyFor is the time for which a request counts as active after its last byte. A query during that
+// time does not end the request.
 const busyFor = 2 * time.Second
 
-// start records a session and returns its id, which is the credential for everything that follows.
+// start records a session and returns its ID, which is the credential for all later requests.
 func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, error) {
 	if err := checkName(w.object.Name); err != nil {
 		return "", err
@@ -93,12 +94,12 @@ func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, err
 	return ses.id, ses.save(s.st, true)
 }
 
-// save makes the session's present length durable. If first is set, save also checks that the
+// save makes the session's current length durable. If first is set, save also checks that the
 // bucket exists. Otherwise it checks that the session still exists.
 func (ses *session) save(st *store, first bool) error {
 	md5State, crcState, err := ses.up.state()
 	if err != nil {
-		return fmt.Errorf("save session: %w", err)
+		return fmt.Errorf("cannot save the session: %w", err)
 	}
 	rec := ses.rec
 	rec.Size, rec.MD5State, rec.CRCState = ses.up.n, md5State, crcState
@@ -108,7 +109,7 @@ func (ses *session) save(st *store, first bool) error {
 				return err
 			}
 		} else if t.Bucket(inSessions).Get([]byte(ses.id)) == nil {
-			return noSession() // cancelled meanwhile
+			return noSession() // the session was cancelled
 		}
 		return putJSON(t, inSessions, []byte(ses.id), rec)
 	})
@@ -123,8 +124,9 @@ func (ses *session) save(st *store, first bool) error {
 
 func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
 
-// find returns the session that other requests are using. If there is none, it loads one from the index and cuts its
-// file to the acknowledged length. The caller releases it with leave.
+// find returns the session that other requests are using. If there is none, it loads one from the
+// index and truncates its file to the acknowledged length. The caller releases the session with
+// leave.
 func (s *sessions) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,27 +164,27 @@ func (s *sessions) leave(ses *session) {
 	}
 }
 
-// reopen restores an upload from its record. Its file stays closed.
+// reopen restores an upload from its record. Its file is not opened.
 func (s *store) reopen(rec sessionRecord) (*upload, error) {
 	u := newSums(s, rec.Blob)
 	u.own = rec.JSON
 	if err := u.md5.(encoding.BinaryUnmarshaler).UnmarshalBinary(rec.MD5State); err != nil {
-		return nil, fmt.Errorf("restore checksum of a session: %w", err)
+		return nil, fmt.Errorf("cannot restore the checksum of a session: %w", err)
 	}
 	if err := u.crc.(encoding.BinaryUnmarshaler).UnmarshalBinary(rec.CRCState); err != nil {
-		return nil, fmt.Errorf("restore checksum of a session: %w", err)
+		return nil, fmt.Errorf("cannot restore the checksum of a session: %w", err)
 	}
 	u.n = rec.Size
 	if u.n == 0 {
 		return u, nil // it has no file yet
 	}
 	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
-		return nil, noSession() // the disk has lost it; as in production, the client starts again
+		return nil, noSession() // the disk has lost the file; as in production, the client starts again
 	}
 	return u, nil
 }
 
-// drop forgets a session and its file.
+// drop forgets a session and deletes its file.
 func (s *sessions) drop(id, blob string) error {
 	err := s.st.update(false, func(t *bolt.Tx) error { return t.Bucket(inSessions).Delete([]byte(id)) })
 	if err != nil {
@@ -199,15 +201,15 @@ func (s *sessions) drop(id, blob string) error {
 
 // expire drops expired sessions, and finished ones after doneLife.
 func (s *sessions) expire() error {
-	// Collect first, drop afterwards: drop waits for the writer. If the index has to grow, the
-	// writer waits until every view has ended.
+	// Collect first and drop afterwards, because drop waits for the writer. If the index has to
+	// grow, the writer waits until every view has ended.
 	old := map[string]string{}
 	var unreadable error
 	err := s.st.db.View(func(t *bolt.Tx) error {
 		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
 			var rec sessionRecord
 			if err := json.Unmarshal(v, &rec); err != nil {
-				unreadable = errors.Join(unreadable, fmt.Errorf("read session %.8s…: %w", k, err))
+				unreadable = errors.Join(unreadable, fmt.Errorf("cannot read the session %.8s…: %w", k, err))
 				return nil
 			}
 			now := s.clock()
@@ -223,9 +225,9 @@ func (s *sessions) expire() error {
 	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. A client that sends a new request has given up its
-// previous one, which may hang on a dead connection for a long time. So take ends the previous
-// request.
+// take locks the session for one request. A client that sends a new request no longer uses its
+// previous one, which may hang on a dead connection for a long time. Therefore take ends the
+// previous request.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
@@ -246,7 +248,7 @@ func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()
 	}
 }
 
-// pulse notes when a body last delivered bytes.
+// pulse records the time at which a body last delivered bytes.
 type pulse struct {
 	io.ReadCloser
 	ses *session
@@ -262,22 +264,24 @@ func (p pulse) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// underway returns how much was acknowledged and whether another request is delivering bytes.
+// underway returns the acknowledged size and whether another request is delivering bytes.
 func (ses *session) underway() (kept int64, busy bool) {
 	ses.front.Lock()
 	defer ses.front.Unlock()
 	return ses.kept, ses.cut != nil && time.Since(ses.moved) < busyFor
 }
 
-// contentRange is a parsed Content-Range of an upload. last and total are negative if the client left them open.
+// contentRange is a parsed Content-Range of an upload. last and total are negative if the client
+// did not set them.
 type contentRange struct {
-	query       bool // "bytes */…": no bytes, only a query for the offset
+	query       bool // "bytes */…" is a query for the offset, without bytes
 	first, last int64
 	total       int64
 }
 
-// parseContentRange reads the forms that resumable uploads send: "bytes 0-99/100", "bytes 0-99/*", "bytes 0-*/100",
-// "bytes 0-*/*", "bytes */100", "bytes */*". No header means the whole object.
+// parseContentRange parses the formats of resumable uploads: "bytes 0-99/100", "bytes 0-99/*",
+// "bytes 0-*/100", "bytes 0-*/*", "bytes */100", "bytes */*". Without a header, the range is the
+// whole object.
 func parseContentRange(v string) (contentRange, error) {
 	c := contentRange{last: -1, total: -1}
 	if v == "" {
@@ -325,16 +329,16 @@ func digits(s string) (int64, bool) {
 // final reports whether the bytes up to last complete the object.
 func (c contentRange) final() bool { return c.last < 0 || c.last+1 == c.total }
 
-// resume handles one request of a session: more bytes, a query for the offset, or the end of the session. bucketName
-// and name come from an XML session URI. They are empty for the JSON API.
+// resume handles one request of a session: more bytes, a query for the offset, or the end of the
+// session. bucketName and name come from an XML session URI. They are empty for the JSON API.
 func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, name string) error {
 	ses, err := s.sessions.find(id)
 	if err != nil {
 		return err
 	}
 	defer s.sessions.leave(ses)
-	// A query alone does not end a request that is making progress. The response is the offset that would survive a
-	// crash.
+	// A query does not end a request that is making progress. The response is the offset that would
+	// survive a crash.
 	if r.Header.Get("Content-Range") == "bytes */*" && r.Method == http.MethodPut {
 		if kept, busy := ses.underway(); busy {
 			return ses.incomplete(w, r, kept)
@@ -373,7 +377,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if c.total > rec.Max { // reject it now rather than after the bytes have arrived
 		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
 	}
-	// A query needs no file, unless it also completes the upload.
+	// A query needs no file unless it also completes the upload.
 	if !c.query || c.total == ses.up.n {
 		if err := ses.open(); err != nil {
 			return err
@@ -404,7 +408,8 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	return ses.finished(w)
 }
 
-// open prepares the session's file for appending at its length. Bytes beyond it are from a request that failed.
+// open prepares the session's file for appending at its length. Bytes after it come from a failed
+// request.
 func (ses *session) open() error {
 	flags := os.O_WRONLY
 	if ses.rec.Size == 0 {
@@ -417,19 +422,19 @@ func (ses *session) open() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("open session file: %w", err)
+		return fmt.Errorf("cannot open the session's file: %w", err)
 	}
 	ses.up.f = f
 	return nil
 }
 
-// keep makes the received bytes durable before the client is told.
+// keep makes the received bytes durable before the client gets a response.
 func (ses *session) keep(st *store) error {
 	if ses.up.n == ses.rec.Size {
 		return nil
 	}
 	if err := ses.up.f.Sync(); err != nil {
-		return fmt.Errorf("sync session file: %w", err)
+		return fmt.Errorf("cannot sync the session's file: %w", err)
 	}
 	return ses.save(st, false)
 }
@@ -441,9 +446,9 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		return c.total >= 0 && c.total == u.n, nil
 	}
 	if c.first > u.n {
-		return false, nil // a gap: the response says where to resume
+		return false, nil // after a gap, the response contains the offset from which to resume
 	}
-	size := int64(-1) // the body's size, if the client states it
+	size := int64(-1) // the body's size, if the client sends it
 	if c.last >= 0 {
 		size = c.last - c.first + 1
 	} else if c.total >= 0 {
@@ -455,7 +460,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if c.total >= 0 && u.n > c.total {
 		return false, fail(400, "InvalidArgument", "The session already has %d bytes, which is more than the total of %d.", u.n, c.total)
 	}
-	skip := u.n - c.first // these bytes are stored already
+	skip := u.n - c.first // these bytes are already stored
 	if size >= 0 {
 		skip = min(skip, size)
 	}
@@ -471,7 +476,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if size >= 0 {
 		end := c.first + size
 		if !c.final() {
-			end -= end % chunkUnit // every chunk but the last is stored in whole units
+			end -= end % chunkUnit // every chunk except the last is stored in whole units
 		}
 		room = min(room, max(end-u.n, 0))
 	}
@@ -501,10 +506,10 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	return false, err
 }
 
-// broken keeps the bytes that a broken request has sent, so that the client can resume from there.
+// broken keeps the bytes of an interrupted request, so the client can resume from there.
 func (ses *session) broken(st *store, err error) error {
 	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
-		return errors.Join(err, ses.keep(st)) // no space now; stored bytes stay, and the client can resume later
+		return errors.Join(err, ses.keep(st)) // without free space, the stored bytes are kept, and the client can resume later
 	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))
@@ -517,7 +522,7 @@ func (ses *session) incomplete(w http.ResponseWriter, r *http.Request, n int64) 
 		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", n-1))
 	}
 	w.Header().Set("X-GUploader-UploadID", ses.id)
-	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client: its HTTP library follows a 308
+	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client sends this header, because its HTTP library follows a 308
 		w.Header().Set("X-Http-Status-Code-Override", "308")
 		return nil
 	}

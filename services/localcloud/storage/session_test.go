@@ -22,20 +22,20 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 			used = append(used, s)
 		}
 	}
-	// The server may release a session just after its response has arrived.
-	eventually(t, "no session is in memory", func() bool { return e.srv.LiveSessions() == 0 })
+	// The server may release a session just after the client got the response.
+	eventually(t, "no session remains in memory", func() bool { return e.srv.LiveSessions() == 0 })
 	if n := files(t, e.dir, "tmp"); n != len(used) {
-		t.Errorf("%d files for %d sessions with bytes", n, len(used))
+		t.Errorf("tmp contains %d files for %d sessions with bytes", n, len(used))
 	}
 	for _, s := range used {
 		call(t, "PUT", s, random(9), "Content-Range", span(unit, unit+8, fmt.Sprint(unit+9))).want(t, 200, "")
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
-		t.Errorf("%d files in tmp after the end", n)
+		t.Errorf("after the sessions ended, tmp contains %d files, want 0", n)
 	}
 }
 
-// Requests that wait for their turn, or come later, must not bring back the file of a session that was cancelled.
+// Waiting and later requests must not recreate the file of a cancelled session.
 func TestACancelledSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -58,12 +58,12 @@ func TestACancelledSessionLeavesNothing(t *testing.T) {
 			call(t, "PUT", s, random(9), "Content-Range", span).want(t, 404, "NoSuchUpload")
 		}
 		if n := files(t, e.dir, "tmp") + files(t, e.dir, "data"); n != 0 {
-			t.Fatalf("round %d: %d files are left of a cancelled session", round, n)
+			t.Fatalf("round %d: %d files of a cancelled session remain, want 0", round, n)
 		}
 	}
 }
 
-// slow is a body in small pieces.
+// slow is a body of small pieces.
 type slow struct{ left int }
 
 func (s *slow) Read(b []byte) (int, error) {
@@ -75,7 +75,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// The videos service asks storage for the size of sessions while their clients send.
+// The videos service queries the size of sessions while their clients send.
 func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -92,12 +92,12 @@ func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 		w.Write(piece)
 	}
 	for said := ""; said == ""; {
-		w.Write(piece[:unit/8]) // still making progress
+		w.Write(piece[:unit/8]) // the upload is still making progress
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 		a.want(t, 308, "")
 		said = a.header.Get("Range")
 		if said != "" && said != fmt.Sprintf("bytes=0-%d", 32<<20-1) {
-			t.Errorf("the question was answered %q", said)
+			t.Errorf("the query returned the range %q, want none or 32 MiB", said)
 		}
 	}
 	go func() {
@@ -112,7 +112,7 @@ func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 	case a := <-done:
 		a.want(t, 200, "")
 	case <-time.After(time.Minute):
-		t.Fatal("the request that was getting on did not end")
+		t.Fatal("the active request did not finish within a minute")
 	}
 }
 

@@ -17,15 +17,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Entry is one entry of the index: an object, a bucket, a pending notification or a number
-// of the index itself. Only this package reads Key and Value.
+// Entry is one entry of the index: an object, a bucket, a pending notification or a number of the
+// index. Only this package reads Key and Value.
 type Entry struct {
 	In    string `json:"in"`
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// Blob is a file with the bytes of one object. Its id is never used for other bytes.
+// Blob is a file with the bytes of one object. Its ID is never used for other bytes.
 type Blob struct {
 	ID     string
 	Object string // BUCKET/NAME
@@ -35,23 +35,23 @@ type Blob struct {
 
 var blobID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// Blob returns the file of the object that the entry describes. ok is false for an entry
-// that is not an object.
+// Blob returns the file of the object that the entry describes. ok is false for an entry that is
+// not an object.
 func (e Entry) Blob() (b Blob, ok bool, err error) {
 	if e.In != string(inObjects) {
 		return b, false, nil
 	}
 	var o object
 	if err := json.Unmarshal(e.Value, &o); err != nil {
-		return b, false, fmt.Errorf("read object %q: %w", e.Key, err)
+		return b, false, fmt.Errorf("cannot read the object %q: %w", e.Key, err)
 	}
 	if !blobID.MatchString(o.Blob) || o.Size < 0 {
-		return b, false, fmt.Errorf("object %q names no file of this server", e.Key)
+		return b, false, fmt.Errorf("the object %q refers to no file of this server", e.Key)
 	}
 	return Blob{o.Blob, o.Bucket + "/" + o.Name, o.Size, o.CRC32C}, true, nil
 }
 
-// Object describes an object to a program that copies it.
+// Object describes an object for a program that copies it.
 type Object struct {
 	Bucket, Name                               string
 	Generation                                 int64
@@ -67,13 +67,12 @@ func (e Entry) Object() (x Object, ok bool, err error) {
 	}
 	var o object
 	if err := json.Unmarshal(e.Value, &o); err != nil {
-		return x, false, fmt.Errorf("read object %q: %w", e.Key, err)
+		return x, false, fmt.Errorf("cannot read the object %q: %w", e.Key, err)
 	}
 	return Object{o.Bucket, o.Name, o.Generation, o.ContentType, o.ContentEncoding, o.CacheControl, b}, true, nil
 }
 
-// Check returns a reader of r that fails at the end unless r has the blob's size and
-// checksum.
+// Check returns a reader of r that fails at the end unless r has the blob's size and checksum.
 func (b Blob) Check(r io.Reader) io.Reader {
 	return &checked{blob: b, r: r, crc: crc32.New(castagnoli)}
 }
@@ -93,7 +92,7 @@ func (c *checked) Read(p []byte) (int, error) {
 	c.n += int64(n)
 	_, _ = c.crc.Write(p[:n]) // never fails
 	if err == io.EOF && (c.n != c.blob.Size || sum(c.crc.Sum32()) != c.blob.CRC32C) {
-		return n, fmt.Errorf("the bytes of %s are damaged: they do not have the size and the checksum of their object", c.blob.ID)
+		return n, fmt.Errorf("the bytes of %s are damaged: their size or checksum differs from that of their object", c.blob.ID)
 	}
 	return n, err
 }
@@ -102,23 +101,22 @@ func sum(crc uint32) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc))
 }
 
-// Snapshot is the state of all objects at one moment. Until Close their bytes stay, even
-// those of objects that are deleted or replaced meanwhile. The server must not be closed
-// before it.
+// Snapshot is the state of all objects at one point in time. Until Close, the bytes of the objects
+// are kept, even if objects are deleted or replaced. Close the snapshot before the server.
 type Snapshot struct {
 	st  *store
 	tx  *bolt.Tx
 	end sync.Once
 }
 
-// Snapshot returns the present state. It calls also, which must be quick, at that moment:
-// no change of an object is committed between the two.
+// Snapshot returns the current state. It calls also, which must be fast, at that point in time. No
+// change of an object is committed between the two.
 func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	s.st.commits.Lock()
 	defer s.st.commits.Unlock()
 	tx, err := s.st.db.Begin(false)
 	if err != nil {
-		return nil, fmt.Errorf("storage: snapshot: %w", err)
+		return nil, fmt.Errorf("storage: cannot take a snapshot: %w", err)
 	}
 	if err := also(); err != nil {
 		return nil, errors.Join(err, tx.Rollback())
@@ -127,8 +125,8 @@ func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	return &Snapshot{st: s.st, tx: tx}, nil
 }
 
-// Entries calls fn with each entry of the index. Unfinished uploads are not among them. It
-// may be called once: it lets go of the index, which cannot grow while a snapshot reads it.
+// Entries calls fn with each entry of the index, except for unfinished uploads. Call it only once,
+// because it releases the index, which cannot grow while a snapshot reads it.
 func (sn *Snapshot) Entries(fn func(Entry) error) error {
 	defer func() { _ = sn.tx.Rollback() }() // it was only read
 	for _, in := range [][]byte{inMeta, inBuckets, inObjects, inOutbox} {
@@ -143,7 +141,7 @@ func (sn *Snapshot) Entries(fn func(Entry) error) error {
 // Open opens the bytes of a blob.
 func (sn *Snapshot) Open(b Blob) (*os.File, error) { return os.Open(sn.st.data(b.ID)) }
 
-// Close ends the snapshot and removes the bytes that only it has kept.
+// Close ends the snapshot and removes the bytes that were kept only for it.
 func (sn *Snapshot) Close() {
 	sn.end.Do(func() {
 		_ = sn.tx.Rollback() // Entries may have ended it
@@ -153,7 +151,7 @@ func (sn *Snapshot) Close() {
 	})
 }
 
-// pins keep files while snapshots are open.
+// pins keeps files while snapshots are open.
 type pins struct {
 	mu     sync.Mutex
 	open   int
@@ -176,7 +174,7 @@ func (p *pins) drop() (unused []string) {
 	return unused
 }
 
-// keep reports whether a snapshot needs a file that is about to be removed. If so, the file
+// keep reports whether a snapshot needs a file that is about to be removed. In that case, the file
 // is removed later.
 func (p *pins) keep(path string) bool {
 	p.mu.Lock()
@@ -190,15 +188,15 @@ func (p *pins) keep(path string) bool {
 // Restore fills the directories of a server that has never run.
 type Restore struct{ st *store }
 
-// NewRestore creates the directories. It fails if they hold objects. Only Dir and
-// ObjectsDir of the options are used.
+// NewRestore creates the directories. It fails if they contain objects. It uses only Dir and
+// ObjectsDir of the options.
 func NewRestore(o Options) (*Restore, error) {
 	st := &store{dir: o.Dir, bytes: o.ObjectsDir}
 	if st.bytes == "" {
 		st.bytes = st.dir
 	}
 	if _, err := os.Stat(filepath.Join(st.dir, indexFile)); err == nil {
-		return nil, fmt.Errorf("storage: %s holds objects already: restore into an empty folder", st.dir)
+		return nil, fmt.Errorf("storage: %s already contains objects; restore into an empty folder", st.dir)
 	}
 	if err := st.openIndex(); err != nil {
 		return nil, err
@@ -206,14 +204,14 @@ func NewRestore(o Options) (*Restore, error) {
 	return &Restore{st}, nil
 }
 
-// Entries adds entries to the index, in one commit.
+// Entries adds entries to the index in one commit.
 func (r *Restore) Entries(entries []Entry) error {
 	return r.st.db.Update(func(t *bolt.Tx) error {
 		for _, e := range entries {
 			switch e.In {
 			case string(inMeta), string(inBuckets), string(inObjects), string(inOutbox):
 			default:
-				return fmt.Errorf("storage: restore: the index has no part %q", e.In)
+				return fmt.Errorf("storage: restore failed: the index has no part %q", e.In)
 			}
 			b, err := t.CreateBucketIfNotExists([]byte(e.In))
 			if err != nil {
@@ -232,21 +230,21 @@ func (r *Restore) Entries(entries []Entry) error {
 	})
 }
 
-// continueAfter makes the next notification come after a restored one, which it would otherwise
-// overwrite: an export of a bucket does not have its sequence.
+// continueAfter makes the next notification follow a restored one. Otherwise it would overwrite the
+// restored one, because an export of a bucket does not contain its sequence.
 func continueAfter(outbox *bolt.Bucket, key []byte) error {
 	if len(key) != 8 {
-		return fmt.Errorf("storage: restore: %x is not the number of a notification", key)
+		return fmt.Errorf("storage: restore failed: %x is not the number of a notification", key)
 	}
 	return outbox.SetSequence(max(outbox.Sequence(), binary.BigEndian.Uint64(key)))
 }
 
-// Write writes the bytes of a blob, and checks them. A file of the blob that is there already,
-// because only the index was lost, is replaced.
+// Write writes and checks the bytes of a blob. It replaces an existing file of the blob, which
+// exists if only the index was lost.
 func (r *Restore) Write(b Blob, from io.Reader) error {
 	f, err := os.OpenFile(r.st.temp(b.ID), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("storage: restore: %w", err)
+		return fmt.Errorf("storage: restore failed: %w", err)
 	}
 	_, err = io.Copy(f, b.Check(from))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
@@ -256,7 +254,7 @@ func (r *Restore) Write(b Blob, from io.Reader) error {
 	return os.Rename(r.st.temp(b.ID), r.st.data(b.ID))
 }
 
-// LeaveOut removes an object from the index, because its bytes cannot be had.
+// LeaveOut removes an object from the index because its bytes are missing.
 func (r *Restore) LeaveOut(b Blob) error {
 	bucket, name, _ := strings.Cut(b.Object, "/")
 	return r.st.db.Update(func(t *bolt.Tx) error { return t.Bucket(inObjects).Delete(objectKey(bucket, name)) })

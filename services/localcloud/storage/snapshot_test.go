@@ -46,10 +46,10 @@ func TestANewNotificationOverwritesNoRestoredOne(t *testing.T) {
 	restored.put(t, "b", "")
 	r := receive(t)
 	restored.again(t, storage.Options{Notify: &storage.Notify{URL: r.URL}})
-	eventually(t, "the notifications of a and b arrive", func() bool { return len(r.seen()) == 2 })
+	eventually(t, "the notifications of a and b have arrived", func() bool { return len(r.seen()) == 2 })
 }
 
-// TestABackupThatStallsStopsNoWrite makes the index grow by 300 MB while a backup reads it.
+// TestABackupThatStallsStopsNoWrite adds 300 MB to the index while a backup reads it.
 func TestABackupThatStallsStopsNoWrite(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -57,7 +57,7 @@ func TestABackupThatStallsStopsNoWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sn.Close() // and a write that waits for it
+	defer sn.Close() // this also releases a write that waits for it
 	done := make(chan error, 1)
 	go func() { done <- e.srv.FillIndex(300 << 20) }()
 	select {
@@ -66,6 +66,6 @@ func TestABackupThatStallsStopsNoWrite(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("writes wait for the backup")
+		t.Error("a write did not finish within a minute, because it waited for the backup")
 	}
 }

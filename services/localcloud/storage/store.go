@@ -29,11 +29,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// schema is the version of the index's layout. Open rejects an index with a later one.
+// schema is the version of the index's layout. Open rejects an index with a later version.
 const schema = 1
 
-// The index: meta (schema, last generation), buckets by name, objects by "bucket NUL name", resumable sessions by id,
-// pending notifications by number.
+// The index contains: meta (schema, last generation), buckets by name, objects by "bucket NUL
+// name", resumable sessions by ID, and pending notifications by number.
 var (
 	inMeta     = []byte("meta")
 	inBuckets  = []byte("buckets")
@@ -50,7 +50,8 @@ const indexFile = "index.db"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// object is one live object: its resource as the JSON API shows it, and the file that holds its bytes.
+// object is one live object: its resource in the format of the JSON API, and the file with its
+// bytes.
 type object struct {
 	Bucket             string            `json:"bucket"`
 	Name               string            `json:"name"`
@@ -71,10 +72,10 @@ type object struct {
 	Created            time.Time         `json:"timeCreated"`
 	Updated            time.Time         `json:"updated"`
 	StorageClass       string            `json:"storageClass"`
-	Blob               string            `json:"blob,omitempty"` // file in data/; never shown
+	Blob               string            `json:"blob,omitempty"` // file in data/; never returned
 }
 
-// bucket is the part of a bucket's resource that this server keeps.
+// bucket is the part of a bucket's resource that this server stores.
 type bucket struct {
 	Name           string            `json:"name"`
 	Metageneration int64             `json:"metageneration,string"`
@@ -86,7 +87,7 @@ type bucket struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 }
 
-// cond holds preconditions; nil fields are not checked.
+// cond contains preconditions. Nil fields are not checked.
 type cond struct {
 	Gen     *int64 `json:"gen,omitempty"`
 	NotGen  *int64 `json:"notGen,omitempty"`
@@ -116,7 +117,7 @@ var (
 
 type store struct {
 	dir    string
-	bytes  string // where data/ and tmp/ are
+	bytes  string // the directory of data/ and tmp/
 	room   room
 	db     *bolt.DB
 	clock  func() time.Time
@@ -134,8 +135,8 @@ type store struct {
 	readOnly bool  // owned by the writer; see Server.SetReadOnly
 }
 
-// change is one request to edit the index. The writer runs many in one transaction, so f makes all its checks before
-// its first Put, and a rejected change leaves no trace.
+// change is one request to edit the index. The writer runs many of them in one transaction, so f
+// makes all its checks before its first Put, and a rejected change has no effect.
 type change struct {
 	f       func(*bolt.Tx) error
 	newBlob bool
@@ -162,10 +163,10 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	return s, nil
 }
 
-// reservedMap returns how much address space, not memory, the mapping of the index reserves. An
-// index that outgrows its mapping can only be remapped when nobody reads it, so a backup that
-// stalls while it reads the index would stop every write. 16 GiB have room for some ten million
-// objects. Windows would make the file itself this large.
+// reservedMap returns the size of the address space, not memory, that the mapping of the index
+// reserves. An index that outgrows its mapping can be remapped only when it has no reader, so a
+// stalled backup that reads the index would stop every write. 16 GiB have room for about ten
+// million objects. On Windows, the file would have this size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -173,25 +174,25 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// openIndex creates the directories if they do not exist, and opens the index.
+// openIndex creates missing directories and opens the index.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return fmt.Errorf("make storage directory: %w", err)
+			return fmt.Errorf("cannot create the storage directory: %w", err)
 		}
 	}
 	db, err := bolt.Open(filepath.Join(s.dir, indexFile), 0o600, &bolt.Options{
 		Timeout: 2 * time.Second, InitialMmapSize: reservedMap(), FreelistType: bolt.FreelistMapType,
 	})
 	if err != nil {
-		return fmt.Errorf("open storage index in %s (is another process using it?): %w", s.dir, err)
+		return fmt.Errorf("cannot open the storage index in %s (is another process using it?): %w", s.dir, err)
 	}
 	s.db = db
 	return nil
 }
 
-// prepare sets up a new directory or repairs an interrupted one: it creates the index's buckets and removes files of
-// uploads that ended without an object.
+// prepare sets up a new directory or repairs an interrupted one. It creates the index's buckets and
+// removes files of uploads that ended without an object.
 func (s *store) prepare() error {
 	keep, unreadable := map[string]bool{}, false
 	err := s.db.Update(func(t *bolt.Tx) error {
@@ -206,7 +207,7 @@ func (s *store) prepare() error {
 				return err
 			}
 		} else if n, err := strconv.Atoi(string(v)); err != nil || n > schema {
-			return fmt.Errorf("storage index has schema %q, this program knows up to %d", v, schema)
+			return fmt.Errorf("the storage index has the schema %q, but this program supports only schemas up to %d", v, schema)
 		}
 		if v := meta.Get(keyGeneration); v != nil {
 			s.lastGen = int64(binary.BigEndian.Uint64(v))
@@ -222,28 +223,28 @@ func (s *store) prepare() error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("prepare storage index: %w", err)
+		return fmt.Errorf("cannot prepare the storage index: %w", err)
 	}
 	if unreadable {
-		return nil // an unreadable session may name any of the files, so keep them all; expire logs it
+		return nil // an unreadable session may refer to any of the files, so keep them all; expire logs it
 	}
 	files, err := os.ReadDir(filepath.Join(s.bytes, "tmp"))
 	if err != nil {
-		return fmt.Errorf("list unfinished uploads: %w", err)
+		return fmt.Errorf("cannot list unfinished uploads: %w", err)
 	}
 	for _, f := range files {
 		if !keep[f.Name()] {
 			if err := os.Remove(filepath.Join(s.bytes, "tmp", f.Name())); err != nil {
-				return fmt.Errorf("remove unfinished upload: %w", err)
+				return fmt.Errorf("cannot remove an unfinished upload: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// sweep removes files that no object names. A process leaves them if it ends between moving a file
-// and writing the index. It may run while requests are served, because names was listed before the
-// first request, and a name is never reused.
+// sweep removes files without an object. They exist if a process was stopped between moving a file
+// and writing the index. sweep may run while requests are served, because names was listed before
+// the first request and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -263,7 +264,7 @@ func (s *store) sweep(names []string) (removed int, err error) {
 		})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look for orphaned files: %w", err)
+		return 0, fmt.Errorf("cannot look for orphaned files: %w", err)
 	}
 	for n := range orphan {
 		if s.pins.keep(s.data(n)) {
@@ -272,7 +273,7 @@ func (s *store) sweep(names []string) (removed int, err error) {
 		if err := os.Remove(s.data(n)); err == nil {
 			removed++
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return removed, fmt.Errorf("remove orphaned file: %w", err)
+			return removed, fmt.Errorf("cannot remove an orphaned file: %w", err)
 		}
 	}
 	return removed, nil
@@ -288,10 +289,10 @@ func (s *store) blobs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// discard removes a file that nothing refers to any more. If that fails, the next Open removes it.
+// discard removes an unused file. If that fails, the next Open removes it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
-// release removes the bytes of an object that was deleted or replaced, once no snapshot needs them.
+// release removes the bytes of a deleted or replaced object when no snapshot needs them.
 func (s *store) release(o *object) {
 	if path := s.data(o.Blob); !s.pins.keep(path) {
 		s.discard(path)
@@ -307,8 +308,8 @@ func (s *store) close() error {
 	return s.db.Close()
 }
 
-// write is the only writer of the index. All changes that queue up while one commit waits for the disk share the next
-// commit and its sync.
+// write is the only writer of the index. All changes that are queued while one commit waits for the
+// disk share the next commit and its sync.
 func (s *store) write() {
 	defer close(s.gone)
 	for {
@@ -363,7 +364,7 @@ func (s *store) commitBatch(batch []*change) error {
 		return t.Bucket(inMeta).Put(keyGeneration, binary.BigEndian.AppendUint64(nil, uint64(s.lastGen)))
 	})
 	if err != nil {
-		return fmt.Errorf("write storage index: %w", err)
+		return fmt.Errorf("cannot write the storage index: %w", err)
 	}
 	return nil
 }
@@ -377,8 +378,8 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// update runs f in the writer's next transaction and returns once that is on disk. After an error that is not an
-// apiError the outcome is unknown, as after a power cut.
+// update runs f in the writer's next transaction and returns when it is on disk. After an error
+// that is not an apiError, the outcome is unknown, as after a power failure.
 func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 	c := &change{f: f, newBlob: newBlob, done: make(chan struct{})}
 	select {
@@ -390,7 +391,7 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 	case <-c.done:
 		return c.err
 	case <-s.gone:
-		// The writer may have committed c just before it ended, and select picks either case.
+		// The writer may have committed c just before it ended, and select chooses either case.
 		// Otherwise c was queued but never taken.
 		select {
 		case <-c.done:
@@ -403,8 +404,9 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
-// errReadOnly is a 503 of the XML API, whose callers wait and try again. The JSON API's callers are
-// services. They take a 503 for an outage of storage and would stop reading too, so it answers 403.
+// errReadOnly is a 503 of the XML API, whose callers wait and try again. The JSON API returns 403,
+// because its callers are services. They treat a 503 as an outage of storage and would also stop
+// reading.
 var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only now: they are being moved."}
 
 // change is update for a change of objects.
@@ -433,7 +435,7 @@ func getJSON[T any](t *bolt.Tx, in, key []byte) (*T, error) {
 	}
 	x := new(T)
 	if err := json.Unmarshal(v, x); err != nil {
-		return nil, fmt.Errorf("read %s %q from the index: %w", in, key, err)
+		return nil, fmt.Errorf("cannot read %s %q from the index: %w", in, key, err)
 	}
 	return x, nil
 }
@@ -454,7 +456,8 @@ func noObject(bucket, name string) error {
 	return fail(404, "NoSuchKey", "No such object: %s/%s", bucket, name)
 }
 
-// lookup reads an object in t. It returns nil for a missing object and an error for a missing bucket.
+// lookup reads an object in t. It returns nil for a missing object, and an error for a missing
+// bucket.
 func lookup(t *bolt.Tx, bucketName, name string) (*object, error) {
 	if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {
 		return nil, noBucket(bucketName)
@@ -467,7 +470,7 @@ func (s *store) get(bucketName, name string) (o *object, err error) {
 	return o, err
 }
 
-// find is like get, but returns an error if the object does not exist or does not meet c. The
+// find is like get, but it returns an error if the object does not exist or does not satisfy c. The
 // object's generation must be gen, unless gen is 0.
 func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error) {
 	o, err := s.get(bucketName, name)
@@ -481,7 +484,7 @@ func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error
 }
 
 // open finds an object and opens its bytes. If an overwrite removes the file in between, open looks
-// the object up again.
+// up the object again.
 func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
 	for try := 0; ; try++ {
 		o, err := s.find(bucketName, name, gen, c)
@@ -493,7 +496,7 @@ func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.F
 			return o, f, nil
 		}
 		if try == 10 || !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, fmt.Errorf("open bytes of %s/%s: %w", bucketName, name, err)
+			return nil, nil, fmt.Errorf("cannot open the bytes of %s/%s: %w", bucketName, name, err)
 		}
 	}
 }
@@ -521,8 +524,8 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-// newUpload starts an upload. expect is its length in bytes, or 0 if that is unknown. own is true
-// for our own programs.
+// newUpload starts an upload. expect is its length in bytes, or 0 if the length is unknown. own is
+// true for our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err
@@ -531,7 +534,7 @@ func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	u.own = own
 	f, err := os.OpenFile(s.temp(u.blob), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("make upload file: %w", err)
+		return nil, fmt.Errorf("cannot create the upload's file: %w", err)
 	}
 	u.f = f
 	return u, nil
@@ -541,7 +544,8 @@ func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
 		return 0, &diskError{full(err)}
 	}
-	// Check again while bytes arrive: other programs write to the volume too, and the length may be unknown.
+	// Check again while bytes arrive, because other programs also write to the volume, and the
+	// length may be unknown.
 	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
 		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
 			return 0, &diskError{err}
@@ -560,16 +564,16 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// diskError marks a failure of our disk. io.Copy alone does not distinguish it from a failure of the client's
-// connection.
+// diskError marks a failure of our disk. io.Copy does not distinguish it from a failure of the
+// client's connection.
 type diskError struct{ err error }
 
-func (e *diskError) Error() string { return "write upload: " + e.err.Error() }
+func (e *diskError) Error() string { return "cannot write the upload: " + e.err.Error() }
 func (e *diskError) Unwrap() error { return e.err }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// fill copies r into the upload, at most limit bytes.
+// fill copies at most limit bytes of r into the upload.
 func (u *upload) fill(r io.Reader, limit int64) error {
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
@@ -593,7 +597,8 @@ func (u *upload) sums() (md5sum, crc string) {
 	return md5sum, base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, u.crc.Sum32()))
 }
 
-// state returns what a resumable upload needs to resume after a restart without reading its bytes again.
+// state returns the data that a resumable upload needs to resume after a restart without reading
+// its bytes again.
 func (u *upload) state() (md5state, crcstate []byte, err error) {
 	md5state, err = u.md5.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -603,12 +608,12 @@ func (u *upload) state() (md5state, crcstate []byte, err error) {
 	return md5state, crcstate, err
 }
 
-// wish describes the object that a caller wants an upload to become.
+// wish describes the object that a caller wants to create from an upload.
 type wish struct {
 	object   object
 	cond     cond
-	md5, crc string // as computed by the client; empty means not given
-	session  string // id of the session that this commit ends
+	md5, crc string // computed by the client; empty means none
+	session  string // ID of the session that this commit ends
 }
 
 func checkName(name string) error {
@@ -619,8 +624,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// commit makes an upload the live object. A crash before the index transaction leaves no trace. In that transaction the
-// object appears whole, with its notification and the end of its session.
+// commit makes an upload the live object. A crash before the index transaction has no effect. In
+// that transaction, the complete object appears with its notification and the end of its session.
 func (s *store) commit(u *upload, w wish) (*object, error) {
 	keepTemp := w.session != "" // until the index no longer needs it
 	defer func() {
@@ -639,18 +644,19 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 		return nil, fail(400, "BadDigest", "The checksum you specified did not match what we received.")
 	}
 	if err := u.f.Sync(); err != nil {
-		return nil, fmt.Errorf("sync upload: %w", err)
+		return nil, fmt.Errorf("cannot sync the upload: %w", err)
 	}
-	// A session gets a link: its file stays until the transaction that ends the session has succeeded.
+	// A session gets a link, because its file is kept until the transaction that ends the session
+	// has succeeded.
 	move := os.Rename
 	if w.session != "" {
 		move = os.Link
 	}
-	// The link may exist already, from a commit that failed before the index was written. The session's next attempt reuses
-	// it.
+	// The link may already exist after a commit that failed before the index was written. The
+	// session's next attempt reuses it.
 	o.Blob = u.blob
 	if err := move(s.temp(u.blob), s.data(o.Blob)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("place upload: %w", err)
+		return nil, fmt.Errorf("cannot move the upload: %w", err)
 	}
 	err := s.put(&o, w)
 	if err == nil || refused(err) && !errors.Is(err, errReadOnly) {
@@ -667,7 +673,8 @@ func refused(err error) bool {
 	return errors.As(err, &e)
 }
 
-// put adds o, whose bytes are in data/ already, to the index and removes the file of the object that it replaces.
+// put adds o, whose bytes are already in data/, to the index. It removes the file of the object
+// that o replaces.
 func (s *store) put(o *object, w wish) error {
 	var old *object
 	err := s.change(true, func(t *bolt.Tx) (err error) {
@@ -748,7 +755,8 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 	return nil
 }
 
-// amend edits an object's metadata. Bytes and generation stay the same, and the metageneration rises by one.
+// amend edits an object's metadata. It does not change the bytes and the generation, and it
+// increments the metageneration.
 func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*object) error) (*object, error) {
 	var o *object
 	err := s.change(false, func(t *bolt.Tx) (err error) {
@@ -779,8 +787,8 @@ func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*obj
 	return o, nil
 }
 
-// copyOf makes another object from src's bytes without copying them: blobs never change, so a second name in the file
-// system is enough.
+// copyOf creates another object from src's bytes without copying them. Blobs never change, so a
+// second name in the file system is enough.
 func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 	dst.Blob = randomHex(16)
 	dst.Size, dst.MD5, dst.CRC32C, dst.Components = src.Size, src.MD5, src.CRC32C, src.Components
@@ -788,7 +796,7 @@ func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 		return nil, err
 	}
 	if err := os.Link(s.data(src.Blob), s.data(dst.Blob)); err != nil {
-		return nil, fmt.Errorf("copy bytes: %w", err)
+		return nil, fmt.Errorf("cannot copy the bytes: %w", err)
 	}
 	if err := s.put(&dst, wish{object: dst, cond: c}); err != nil {
 		return nil, err
@@ -825,17 +833,17 @@ func (s *store) compose(sources []*object, dst object, c cond) (*object, error) 
 	return s.commit(u, wish{object: dst, cond: c})
 }
 
-// listing holds the parameters of list.
+// listing contains the parameters of list.
 type listing struct {
 	prefix, delimiter string
-	start, end        string // startOffset is inclusive, endOffset is not
+	start, end        string // startOffset is inclusive, endOffset is exclusive
 	trailing          bool   // includeTrailingDelimiter
-	token             string // where the previous page ended
+	token             string // the end of the previous page
 	limit             int
 }
 
-// A page token is the last entry of the previous page, after a letter that distinguishes an object's name from a
-// prefix. A prefix means that all its members have been listed.
+// A page token is the last entry of the previous page after a letter that distinguishes an object's
+// name from a prefix. A prefix means that all its members have been listed.
 const (
 	tokenName   = "n"
 	tokenPrefix = "p"
@@ -875,7 +883,7 @@ func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []s
 			if folded == "" || q.trailing && name == folded {
 				o := &object{}
 				if err := json.Unmarshal(v, o); err != nil {
-					return fmt.Errorf("read object %q from the index: %w", name, err)
+					return fmt.Errorf("cannot read the object %q from the index: %w", name, err)
 				}
 				objs = append(objs, o)
 			}
@@ -891,7 +899,7 @@ func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []s
 	return objs, prefixes, next, err
 }
 
-// after returns the first key after all keys that start with p. p's last byte is below 0xff,
+// after returns the first key after all keys with the prefix p. The last byte of p is below 0xff,
 // because names are UTF-8.
 func after(p string) []byte {
 	b := bytes.Clone([]byte(p))

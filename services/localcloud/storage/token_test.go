@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the listener for own programs knows,
-// and some that it does not know. Only health, the public keys and the exchange of a signed assertion need no
-// token.
+// TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the private listener
+// supports, and some that it does not support. Only health checks, the public keys and the exchange
+// of a signed assertion need no token.
 func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -50,44 +50,46 @@ func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		for kind, header := range headers {
 			if status, challenge := send(method, path, header); (status != 401 || challenge != "Bearer") && status/100 != 3 {
-				t.Errorf("%s, %s: %d %q, want 401", request, kind, status, challenge)
+				t.Errorf("%s, %s: the status is %d with the challenge %q, want 401", request, kind, status, challenge)
 			}
 		}
 		if status, _ := send(method, path, http.Header{"Authorization": {"Bearer " + strings.Repeat("o", 32)}}); status == 401 {
-			t.Errorf("%s with the token on its way out: 401", request)
+			t.Errorf("%s with the previous token returned 401", request)
 		}
 	}
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/healthz": 200, "/oauth2/v3/certs": 200} {
 		if status, _ := send("GET", path, http.Header{}); status != want {
-			t.Errorf("GET %s = %d, want %d", path, status, want)
+			t.Errorf("GET %s returned %d, want %d", path, status, want)
 		}
 	}
 }
 
-// TestSignedAddressesAndTheirSessionsNeedNoToken: they are credentials themselves, and browsers have no other.
+// TestSignedAddressesAndTheirSessionsNeedNoToken tests that signed addresses are credentials.
+// Browsers have no others.
 func TestSignedAddressesAndTheirSessionsNeedNoToken(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Token: strings.Repeat("t", 40)})
 	if a := call(t, "PUT", e.sign(t, "PUT", "a", nil), []byte("bytes")); a.status != 200 {
-		t.Errorf("signed PUT: %d %s", a.status, a.body)
+		t.Errorf("a signed PUT returned %d, want 200: %s", a.status, a.body)
 	}
 	if a := call(t, "GET", e.sign(t, "GET", "a", nil), nil); a.status != 200 || a.body != "bytes" {
-		t.Errorf("signed GET: %d %s", a.status, a.body)
+		t.Errorf("a signed GET returned %d, want 200 with the bytes: %s", a.status, a.body)
 	}
 	resumable := func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} }
 	session := call(t, "POST", e.sign(t, "POST", "b", resumable), nil, "x-goog-resumable", "start").header.Get("Location")
 	if session == "" {
-		t.Fatal("a signed POST started no session")
+		t.Fatal("a signed POST returned no session")
 	}
 	if a := call(t, "PUT", session, nil, "Content-Range", "bytes */*"); a.status != 308 {
-		t.Errorf("asking the session: %d %s", a.status, a.body)
+		t.Errorf("querying the session returned %d, want 308: %s", a.status, a.body)
 	}
 	if a := call(t, "PUT", session, []byte("whole")); a.status != 200 {
-		t.Errorf("sending to the session: %d %s", a.status, a.body)
+		t.Errorf("sending to the session returned %d, want 200: %s", a.status, a.body)
 	}
 }
 
-// TestWhoHoldsTheKeyFileIsGivenTheToken: Google's clients ask token_uri of the key file by themselves.
+// TestWhoHoldsTheKeyFileIsGivenTheToken tests that Google's clients automatically request a token
+// from the key file's token_uri.
 func TestWhoHoldsTheKeyFileIsGivenTheToken(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Token: strings.Repeat("t", 40)})
@@ -106,10 +108,10 @@ func TestWhoHoldsTheKeyFileIsGivenTheToken(t *testing.T) {
 	}
 	defer func() { _ = client.Close() }()
 	if _, err := client.Bucket("b-1").Attrs(t.Context()); err != nil {
-		t.Errorf("a client with the key file: %v", err)
+		t.Errorf("a client with the key file returned %v, want no error", err)
 	}
 	if a := call(t, "POST", e.api.URL+"/token", nil); a.status != 400 || strings.Contains(a.body, strings.Repeat("t", 40)) {
-		t.Errorf("asking for the token without an assertion: %d %s", a.status, a.body)
+		t.Errorf("requesting the token without an assertion returned %d, want 400: %s", a.status, a.body)
 	}
 }
 
@@ -117,6 +119,6 @@ func TestAStorageDoesNotOpenWithAMistakenToken(t *testing.T) {
 	t.Parallel()
 	if s, err := storage.Open(storage.Options{Dir: t.TempDir(), Token: "short"}); err == nil {
 		_ = s.Close()
-		t.Error("it opened")
+		t.Error("Open accepted an invalid token, want an error")
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// PublicHandler serves the XML API. Anybody may call it, but apart from CORS preflights it rejects
+// PublicHandler serves the XML API. Anybody may call it. Apart from CORS preflights, it rejects
 // every request without a valid V4 signature or the URI of a session that a signed request has
-// started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, since uploads may take any
-// length of time. A load balancer that asks for "/" gets a 200.
+// started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, because uploads may take
+// any length of time. A load balancer that requests "/" gets a 200.
 func (s *Server) PublicHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.RequestURI == "/" && r.Header.Get("Authorization") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -33,9 +33,10 @@ func (s *Server) PublicHandler() http.Handler {
 	})
 }
 
-// xmlCall returns the name of a call. Faults select calls by this name.
+// xmlCall returns the name of a call. Faults use this name to select calls.
 func xmlCall(r *http.Request, name string) string {
-	// The order matters: a preflight for an upload session also names the session, but is not a call on it.
+	// The order matters. A preflight for an upload session also contains the session, but is not a
+	// call on it.
 	switch {
 	case r.Method == http.MethodOptions:
 		return "xml.preflight"
@@ -51,7 +52,7 @@ func xmlCall(r *http.Request, name string) string {
 
 func (s *Server) public(w http.ResponseWriter, r *http.Request, bucketName, name string) error {
 	if r.Method == http.MethodOptions {
-		return nil // s.cors has set the headers that say what is allowed
+		return nil // s.cors has set the headers with the permissions
 	}
 	if id := r.URL.Query().Get("upload_id"); id != "" {
 		return s.resume(w, r, id, bucketName, name)
@@ -85,7 +86,7 @@ func (s *Server) public(w http.ResponseWriter, r *http.Request, bucketName, name
 	return fail(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
 }
 
-// receive accepts a signed upload: the bytes themselves (PUT) or the request to send them in a session (POST).
+// receive accepts a signed upload: the bytes (PUT) or the request to send them in a session (POST).
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, name string, c cond) error {
 	for _, p := range []string{"uploads", "uploadId", "acl", "cors", "compose", "tagging"} {
 		if r.URL.Query().Has(p) {
@@ -147,8 +148,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	return nil
 }
 
-// uploadLength returns the length of a session's future object, or 0 if the client does not
-// say.
+// uploadLength returns the length of a session's future object, or 0 if the client does not send
+// it.
 func uploadLength(h http.Header) (int64, error) {
 	v := h.Get("X-Upload-Content-Length")
 	if v == "" {
@@ -161,7 +162,8 @@ func uploadLength(h http.Header) (int64, error) {
 	return n, nil
 }
 
-// take stores a whole body as an object. length is the length that the request states, negative if it states none.
+// take stores a complete body as an object. length is the length in the request, and negative if
+// there is none.
 func (s *Server) take(body io.Reader, wish wish, lo, hi int64, own bool, length int64) (*object, error) {
 	if err := checkName(wish.object.Name); err != nil {
 		return nil, err
@@ -269,7 +271,7 @@ func queryCond(q url.Values, prefix string) (c cond, err error) {
 	return c, errors.Join(e[:]...)
 }
 
-// headers sets the headers that both APIs send about an object.
+// headers sets the headers about an object that both APIs send.
 func (o *object) headers(h http.Header) {
 	// As in production, the ETag is the MD5 in hex. A composed object has no MD5.
 	tag := strings.Trim(o.ETag, "=")
@@ -295,7 +297,7 @@ func (o *object) headers(h http.Header) {
 	}
 }
 
-// serve responds with an object's bytes, or the part that Range requests.
+// serve responds with an object's bytes, or with the part that Range requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name string, c cond) error {
 	q := r.URL.Query()
 	gen, err := generation(q, "generation")
@@ -327,8 +329,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name 
 		h.Set("X-Goog-Meta-"+k, v)
 	}
 	if strings.Contains(r.Header.Get("Range"), ",") {
-		r.Header.Del("Range") // like production, answer several ranges with the whole object
+		r.Header.Del("Range") // like production, return the whole object for several ranges
 	}
-	http.ServeContent(w, r, "", o.Updated, f) // Range, If-Range, If-None-Match; sendfile
+	http.ServeContent(w, r, "", o.Updated, f) // handles Range, If-Range and If-None-Match, and uses sendfile
 	return nil
 }

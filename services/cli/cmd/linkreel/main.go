@@ -1,5 +1,5 @@
-// Command linkreel is the command line of the API, without any server. The
-// program of services/standalone has the same commands and `linkreel up` too.
+// Command linkreel is the command line of the API, without servers. The program of
+// services/standalone has the same commands and also `linkreel up`.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Package api serves feeds and webhooks: the routes below /api/v1/events and
-// /api/v1/webhooks.
+// Package api serves feeds and webhooks: the routes under /api/v1/events and /api/v1/webhooks.
 package api
 
 import (
@@ -16,19 +15,20 @@ import (
 type Options struct {
 	Feed     *feed.Service
 	Webhooks *webhook.Service
-	Policy   caller.Policy // which addresses a webhook may have
-	// Paused reports whether all webhooks wait, since a restore, for the operator.
+	Policy   caller.Policy // the allowed addresses of webhooks
+	// Paused reports whether all webhooks are paused after a restore until the operator resumes
+	// them.
 	Paused func() bool
 }
 
 type api struct{ Options }
 
-// Routes adds the routes.
+// Routes adds the routes to the API.
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	// This find does nothing, because no error of this route takes precedence over a 400. If it
-	// were missing, the handler itself would run, and the handler may hold the request.
+	// This find does nothing, because no error of this route takes precedence over a 400. Without a
+	// find, the handler would run, and it may hold the request.
 	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil })
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}

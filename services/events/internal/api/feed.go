@@ -16,14 +16,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// The maximum wait of a request in seconds, and the maximum length of an object filter.
+// These are the maximum wait of a request in seconds and the maximum length of an object filter.
 const (
 	maxWait   = 25
 	maxObject = 64
 )
 
-// listEvents reads the feed, newest first. With `after` or `wait` it reads oldest
-// first, from a place in the feed.
+// listEvents reads the feed, newest first. With `after` or `wait`, it reads from a place in the
+// feed, oldest first.
 func (h api) listEvents(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	account := identity.FromContext(ctx).AccountID
@@ -37,7 +37,7 @@ func (h api) listEvents(c *fiber.Ctx) error {
 		if q.After, q.From, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
 			return err
 		}
-	case args.Has("wait"): // read only events from now on
+	case args.Has("wait"): // read only new events
 		if q.After, err = h.Feed.Head(ctx, account); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	return q, wait, fields.Err()
 }
 
-// noType says what is wrong with the name of a type.
+// noType returns the error message for an invalid type name.
 func noType(name string) string {
 	if strings.Contains(name, ",") {
 		return "Name one type each time, and repeat the parameter: type=link.created&type=link.deleted."

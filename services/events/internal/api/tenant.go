@@ -24,7 +24,7 @@ type holder struct {
 	events   *feed.Service
 }
 
-// TakeDown implements [tenant.Holder]. Nothing here has a public address.
+// TakeDown implements [tenant.Holder]. This service has no public addresses.
 func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
 	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")
 }
@@ -44,12 +44,11 @@ func (h *holder) Failing(ctx context.Context, after string, limit int) (tenant.F
 	return page, err
 }
 
-// exportPage is how many events an export reads and holds in memory at a time.
+// exportPage is the number of events that an export reads and holds in memory at a time.
 const exportPage = 200
 
-// Export implements [tenant.Holder]. It writes the webhooks, without their secrets, and the
-// events, oldest first. It leaves out deliveries, since they add nothing to webhooks and
-// events.
+// Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the events,
+// oldest first. It omits deliveries, because they contain nothing that webhooks and events do not.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -66,7 +65,7 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 			return err
 		}
 	}
-	// Export only events up to the head at the start: new ones that keep arriving could prevent
+	// Export only events up to the head at the start. Otherwise a stream of new events could keep
 	// the export from ending.
 	head, err := h.events.Head(ctx, accountID)
 	if err != nil {

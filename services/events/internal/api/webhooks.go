@@ -47,7 +47,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// Write the response first, since the commit stores it under the Idempotency-Key.
+	// Write the response first, because the commit stores it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, h.withSecret(w)); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	return h.Webhooks.Create(c.UserContext(), w)
 }
 
-// found looks up the path's webhook first, so that 404 takes precedence over 400.
+// found looks up the path's webhook first, so 404 takes precedence over 400.
 func (h api) found(do func(*fiber.Ctx, *webhook.Webhook) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
@@ -83,11 +83,11 @@ func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 		a := h.address(fields, body.URL.Value)
 		change.URL = &a
 	}
-	if body.Events != nil { // nil means absent: the contract allows neither null nor an empty list
+	if body.Events != nil { // nil means absent, because the contract allows neither null nor an empty list
 		change.Events = subscribed(fields, body.Events)
 	}
 	if body.Description.Set {
-		change.Description = &body.Description.Value // null clears it
+		change.Description = &body.Description.Value // null clears the description
 	}
 	if body.Enabled.Set {
 		change.Enabled = &body.Enabled.Value
@@ -199,7 +199,7 @@ func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 	return a
 }
 
-// subscribed validates the names of events and drops duplicates.
+// subscribed validates event names and drops duplicates.
 func subscribed(fields *httpapi.Fields, names []string) []string {
 	if fields.HasError("events") {
 		return nil
@@ -219,11 +219,11 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 	return out
 }
 
-// instant reads a time.
+// instant parses a time.
 func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
 	ms, ok := fields.Instant(field, value)
 	t := time.UnixMilli(ms)
-	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore has no other years
+	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore supports no other years
 		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time in the years 1 to 9999."})
 	}
 	return t

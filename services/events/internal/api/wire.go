@@ -5,8 +5,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Shown converts a webhook to the form that events contain. The API also says whether webhooks
-// are paused.
+// Shown converts a webhook to its form in events. The API's form also contains whether webhooks are
+// paused.
 func Shown(w *webhook.Webhook) any { return toWebhook(w) }
 
 func toWebhook(w *webhook.Webhook) wire.Webhook {
@@ -16,7 +16,7 @@ func toWebhook(w *webhook.Webhook) wire.Webhook {
 	}
 }
 
-// shown converts a webhook to the form that the API returns.
+// shown converts a webhook to its form in the API.
 func (h api) shown(w *webhook.Webhook) wire.Webhook {
 	out := toWebhook(w)
 	if h.Paused() {

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// Policy says which calls are allowed beyond public addresses over https.
+// Policy defines which calls are allowed in addition to those to public addresses over https.
 type Policy struct {
 	// AllowHTTP lets webhooks use plain http.
 	AllowHTTP bool
-	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and
-	// unique local addresses. All other special addresses stay blocked.
+	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and unique
+	// local addresses. All other special addresses remain blocked.
 	AllowPrivate bool
-	// Own lists the ports that Linkreel itself listens on, if it runs as one process on this
-	// machine. They are always blocked, because databases and the operator's API are behind
-	// them.
+	// Own lists the ports of Linkreel's own listeners if Linkreel runs as one process on this
+	// machine. Webhooks can never reach these ports, because they include databases and the
+	// operator's API.
 	Own []uint16
 }
 
-// block is an entry of IANA's special-purpose address registries, or another block in which
-// no receiver can be.
+// block is an entry of IANA's special-purpose address registries, or another block that contains no
+// receivers.
 type block struct {
 	prefix  netip.Prefix
 	name    string
@@ -36,11 +36,12 @@ func private(prefix, name string) block {
 	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
 }
 
-// blocks are IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
-// multicast, the former class E, and blocks taken out of use. They include the blocks that
-// the registries call globally reachable: those hold anycast addresses of protocols, and no
-// receiver has one. Two blocks are in no registry: clouds use them for themselves inside
-// every customer's network. Check refuses all IPv6 addresses outside 2000::/3 in any case,
+// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus multicast,
+// the former class E, and retired blocks. It includes the blocks that the registries call globally
+// reachable: they contain anycast addresses of protocols, and no receiver has such an address. Two
+// blocks are in no registry. Clouds use them for their own services inside every customer's
+// network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6 entries only
+// supply the reason for the error.
 // so most IPv6 entries only supply the reason for the error.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
@@ -84,23 +85,22 @@ var blocks = []block{
 	special("ff00::/8", "multicast"),
 }
 
-// unicast is the range that all public IPv6 addresses come from. Check refuses addresses
-// outside it, even those of a new special block that is not listed here yet.
+// unicast is the range of all public IPv6 addresses. Check rejects addresses outside it, even if
+// they are in a new special block that blocks does not contain yet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// BlockedError says why the caller does not call an address.
+// BlockedError contains the reason why the caller does not call an address.
 type BlockedError struct{ Addr, Why string }
 
 func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check refuses an address that no webhook may reach. It treats a mapped IPv4 address as
-// IPv4, because sockets do so. It always refuses other IPv6 forms that contain an IPv4
-// address.
+// Check rejects an address that no webhook may reach. It treats a mapped IPv4 address as IPv4,
+// because sockets do the same. It always rejects other IPv6 forms that contain an IPv4 address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
-		return &BlockedError{addr.String(), "it names an interface"}
+		return &BlockedError{addr.String(), "it contains an interface name"}
 	}
 	addr = addr.Unmap()
 	for _, b := range blocks {
@@ -117,9 +117,9 @@ func (p Policy) Check(addr netip.Addr) error {
 	return nil
 }
 
-// checkDial refuses a connection to an address that no webhook may reach, or to a
-// listener of our own. [Policy.Parse] uses only [Policy.Check]: if creating a webhook
-// failed for such a port, the error would reveal which ports are ours.
+// checkDial rejects a connection to an address that no webhook may reach, or to one of our own
+// listeners. [Policy.Parse] uses only [Policy.Check]. If creating a webhook failed for such a port,
+// the error would reveal our ports.
 func (p Policy) checkDial(to netip.AddrPort) error {
 	if err := p.Check(to.Addr()); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 	return nil
 }
 
-// onThisMachine reports whether addr leads back to this machine. Interfaces can change, so it
-// lists them each time. If that fails, it treats every address as ours.
+// onThisMachine reports whether addr is an address of this machine. Interfaces can change, so it
+// lists them on each call. If listing fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -141,18 +141,18 @@ func onThisMachine(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
-	// Drop the zone, since interface addresses are listed without one.
+	// Remove the zone, because interface addresses are listed without one.
 	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
 		return err == nil && own.Addr().Unmap() == addr.WithZone("")
 	})
 }
 
-// CheckPort allows 80, 443 and all ports above 1023. It thereby refuses the ports of mail,
-// DNS, SSH and similar services.
+// CheckPort allows 80, 443 and all ports above 1023. It thereby rejects the ports of mail, DNS, SSH
+// and similar services.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {
 		return nil
 	}
-	return fmt.Errorf("port %d is not allowed: use 80, 443 or one above 1023", port)
+	return fmt.Errorf("port %d is not allowed; use 80, 443 or a port above 1023", port)
 }

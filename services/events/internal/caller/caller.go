@@ -1,12 +1,12 @@
-// Package caller sends messages to addresses that users gave. No other code of
-// Linkreel calls such an address.
+// Package caller sends messages to addresses that users chose. No other code of Linkreel calls such
+// an address.
 //
-// For each connection, it checks the address that the socket is about to connect to, after
-// all name resolution. So an attacker gains nothing from a name that resolves to another
-// address at the second look-up. Our own listeners are always blocked. Calls to them give the
-// same result as calls to ports on which nothing listens.
+// For each connection, it checks the address that the socket is about to connect to, after name
+// resolution. An attacker therefore gains nothing from a name that resolves to another address in a
+// second lookup. Our own listeners are always blocked. Calls to them return the same result as
+// calls to unused ports.
 //
-// It ignores the environment's proxy settings and follows no redirects. It reads at most 64
+// It ignores the environment's proxy settings and does not follow redirects. It reads at most 64
 // KiB of a response and never decompresses it. It aborts a call after 15 seconds, whatever the
 // receiver does.
 package caller
@@ -28,26 +28,27 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout bounds a call, from the first look-up of the name to the last byte of the response.
+// Timeout bounds a call, from the first lookup of the name to the last byte of the response.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
 	// drainTime bounds how long the caller reads the body of a response. It can be short, because
-	// the status has already decided the result.
+	// the status has already determined the result.
 	drainTime = 2 * time.Second
 )
 
 // Config configures a Caller.
 type Config struct {
 	Policy
-	// Resolver is host:port of a DNS server. If it is empty, the caller uses the system's.
+	// Resolver is the host:port of a DNS server. If it is empty, the caller uses the system's
+	// resolver.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves
-	// names and checks addresses itself.
+	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves names
+	// and checks addresses itself.
 	Proxy string
-	// Roots are the roots for receivers' certificates. If it is nil, the caller uses the system's.
+	// Roots are the root certificates for receivers. If it is nil, the caller uses the system's.
 	Roots *x509.CertPool
 	// Timeout replaces the constant in tests.
 	Timeout time.Duration
@@ -61,7 +62,7 @@ type Caller struct {
 	client   *http.Client
 }
 
-// New makes a caller.
+// New returns a caller.
 func New(cfg Config) (*Caller, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = Timeout
@@ -92,10 +93,10 @@ func New(cfg Config) (*Caller, error) {
 			DialContext:            c.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
 			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true, // a response that would decompress to gigabytes stays small
+			DisableCompression:     true, // a response that decompresses to gigabytes remains small
 			MaxResponseHeaderBytes: 32 << 10,
-			// No MaxConnsPerHost: with a limit, accounts that call the same host would wait for
-			// each other. A webhook makes few calls at once, and an account has few webhooks.
+			// Do not set MaxConnsPerHost. With a limit, accounts that call the same host would wait
+			// for each other. A webhook has few concurrent calls, and an account has few webhooks.
 			MaxIdleConns:        500,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     30 * time.Second,
@@ -104,11 +105,11 @@ func New(cfg Config) (*Caller, error) {
 	return c, nil
 }
 
-// Close frees idle connections.
+// Close closes idle connections.
 func (c *Caller) Close() { c.client.CloseIdleConnections() }
 
-// Send makes one call and returns the result. A failed call is an ordinary result, so Send
-// returns no separate error.
+// Send makes one call and returns the result. A failed call is a normal result, so Send returns no
+// separate error.
 func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -155,22 +156,21 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read returns the start of a response. It reads more than it returns: after a whole response,
-// the connection can be reused.
+// read returns the start of a response. It reads more than it returns, because the connection can
+// be reused only after a complete response.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()
 	var kept bytes.Buffer
-	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // keep whatever has arrived
+	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // keep the bytes that have arrived
 	if n == keptBytes && ctx.Err() == nil {
 		_, _ = io.CopyN(io.Discard, body, maxAnswer-keptBytes)
 	}
 	return printable(kept.Bytes())
 }
 
-// explain tells the owner of a webhook what went wrong, in a sentence that reveals no
-// internals: no address of our network and no text of a library. It tells the operator the
-// cause.
+// explain tells the owner of a webhook in a sentence what went wrong. The sentence reveals no
+// address of our network and no text of a library. explain also returns the cause for the operator.
 func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	sentence, cause = p.sentence(err)
 	if proxied := (*proxyError)(nil); errors.As(err, &proxied) {

@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// closed are addresses of every block of IANA's special-purpose registries, addresses that
-// clouds use for themselves, and other forms of such addresses.
+// closed has addresses of every block of IANA's special-purpose registries, addresses that clouds
+// use for their own services, and other forms of such addresses.
 var closed = []string{
 	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -29,7 +29,7 @@ var closed = []string{
 	"5f00::1", "4000::1", "e000::1", "fe80::1", "fe80::1%eth0", "febf::1", "fec0::1", "ff02::1", "ff0e::1",
 }
 
-// privates are open on installations that allow private addresses.
+// privates has addresses that webhooks may call on installations that allow private addresses.
 var privates = []string{
 	"10.0.0.1", "10.255.255.255", "34.118.224.1", "34.118.239.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
 	"::1", "fc00::1", "fdff::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:192.168.1.1",
@@ -43,33 +43,33 @@ func TestCheck(t *testing.T) {
 	for _, text := range closed {
 		addr := netip.MustParseAddr(text)
 		if strict.Check(addr) == nil || open.Check(addr) == nil {
-			t.Errorf("%s may be called", text)
+			t.Errorf("Check(%s) returned no error, want one under every policy", text)
 		}
 	}
 	for _, text := range privates {
 		addr := netip.MustParseAddr(text)
 		if strict.Check(addr) == nil {
-			t.Errorf("%s may be called by everybody", text)
+			t.Errorf("Check(%s) returned no error without AllowPrivate, want one", text)
 		}
 		if err := open.Check(addr); err != nil {
-			t.Errorf("%s may not be called where private addresses are open: %v", text, err)
+			t.Errorf("Check(%s) with AllowPrivate returned %v, want no error", text, err)
 		}
 	}
 	for _, text := range public {
 		if err := strict.Check(netip.MustParseAddr(text)); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("Check(%s) returned %v, want no error", text, err)
 		}
 	}
 	for _, b := range blocks {
 		for _, addr := range []netip.Addr{b.prefix.Addr(), last(b.prefix)} {
 			if strict.Check(addr) == nil {
-				t.Errorf("%s of %s may be called", addr, b.prefix)
+				t.Errorf("Check(%s) of the block %s returned no error, want one", addr, b.prefix)
 			}
 		}
 	}
 	for port, ok := range map[uint16]bool{0: false, 22: false, 25: false, 53: false, 79: false, 80: true, 443: true, 445: false, 1023: false, 1024: true, 8080: true, 65535: true} {
 		if (CheckPort(port) == nil) != ok {
-			t.Errorf("port %d", port)
+			t.Errorf("CheckPort(%d) allowed the port: %v, want %v", port, !ok, ok)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestParse(t *testing.T) {
 		"https://bücher.example/": "https://xn--bcher-kva.example/", "https://8.8.8.8/": "https://8.8.8.8/",
 	} {
 		if got, bad := strict.Parse(text); bad != nil || got.Target != want || got.Given != text {
-			t.Errorf("%s: %+v %v, want %s", text, got, bad, want)
+			t.Errorf("Parse(%s) = %+v, %v; want %s", text, got, bad, want)
 		}
 	}
 	for _, text := range []string{
@@ -100,22 +100,22 @@ func TestParse(t *testing.T) {
 		"https://169.254.169.254/latest", "https://１２７.0.0.1/", "https://exa\tmple.com/", "https://example.com/" + strings.Repeat("x", 2048), "javascript://example.com/%0a", "https://[fe80::1%25eth0]/",
 	} {
 		if got, bad := strict.Parse(text); bad == nil {
-			t.Errorf("%q is accepted as %q", text, got.Target)
+			t.Errorf("Parse(%q) returned %q, want an error", text, got.Target)
 		}
 	}
 	for _, text := range []string{"http://127.0.0.1:3000/", "http://localhost:3000/in", "http://[::1]:3000/", "http://10.0.0.5/"} {
 		if _, bad := open.Parse(text); bad != nil {
-			t.Errorf("%q: %v", text, bad)
+			t.Errorf("Parse(%q) returned %v, want no error", text, bad)
 		}
 	}
 	for _, text := range []string{"http://0.0.0.0:3000/", "http://169.254.169.254/", "http://[fe80::1]/", "http://224.0.0.1/"} {
 		if _, bad := open.Parse(text); bad == nil {
-			t.Errorf("%q is accepted", text)
+			t.Errorf("Parse(%q) returned no error, want one", text)
 		}
 	}
 }
 
-// resolver is a DNS server whose answers the test chooses.
+// resolver starts a DNS server with answers that the test chooses.
 func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -154,8 +154,8 @@ func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string
 	return conn.LocalAddr().String()
 }
 
-// TestNames calls some two hundred names of closed addresses, and names whose answer
-// changes. No call may connect.
+// TestNames calls about 200 names of blocked addresses, and names with changing addresses. No call
+// may connect.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64
@@ -193,16 +193,16 @@ func TestNames(t *testing.T) {
 	t.Cleanup(c.Close)
 	t.Logf("%d names", len(addrs))
 	if len(addrs) < 200 {
-		t.Fatalf("%d names only", len(addrs))
+		t.Fatalf("the test has only %d names, want at least 200", len(addrs))
 	}
 	for i, addr := range addrs {
 		r := c.Send(t.Context(), fmt.Sprintf("http://n%d.bad.example:%d/", i, port), nil, []byte("{}"))
 		if r.OK() || r.Status != 0 || !strings.Contains(r.Error, "not public") {
-			t.Errorf("%s: %+v", addr, r)
+			t.Errorf("the call to %s returned %+v, want an error about the address", addr, r)
 		}
 	}
 
-	t.Run("that change their answer between two look-ups", func(t *testing.T) {
+	t.Run("a name that changes its address between two lookups", func(t *testing.T) {
 		flip := resolver(t, func(_ string, n int64) netip.Addr {
 			if n%2 == 0 {
 				return netip.MustParseAddr("192.0.2.1")
@@ -216,14 +216,14 @@ func TestNames(t *testing.T) {
 		t.Cleanup(c.Close)
 		for range 40 {
 			if r := c.Send(t.Context(), fmt.Sprintf("http://flip.example:%d/", port), nil, nil); r.OK() {
-				t.Errorf("answered: %+v", r)
+				t.Errorf("the call returned %+v, want an error", r)
 			}
 		}
 	})
 	if reached.Load() != 0 || connected.Load() != 0 {
-		t.Errorf("%d connections, %d requests", connected.Load(), reached.Load())
+		t.Errorf("there were %d connections and %d requests, want 0", connected.Load(), reached.Load())
 	}
-	t.Run("that are fine where private addresses are open", func(t *testing.T) {
+	t.Run("a private address that the policy allows", func(t *testing.T) {
 		home := resolver(t, func(string, int64) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
 		c, err := New(Config{Policy: Policy{AllowHTTP: true, AllowPrivate: true}, Resolver: home})
 		if err != nil {
@@ -231,21 +231,21 @@ func TestNames(t *testing.T) {
 		}
 		t.Cleanup(c.Close)
 		if r := c.Send(t.Context(), fmt.Sprintf("http://home.example:%d/", port), nil, nil); !r.OK() {
-			t.Errorf("not answered: %+v", r)
+			t.Errorf("the call returned %+v, want success", r)
 		}
 	})
 }
 
-// TestOurOwnListenersStayClosed calls one of our listeners by every form of this machine's
-// addresses, with everything allowed, and through a proxy. The results are those of a port
-// on which nothing listens.
+// TestOurOwnListenersStayClosed calls one of our listeners with every form of this machine's
+// addresses, with the most open policy, and through a proxy. The results must be the same as those
+// of an unused port.
 func TestOurOwnListenersStayClosed(t *testing.T) {
 	t.Parallel()
 	var connected atomic.Int64
 	own, outside := httptest.NewUnstartedServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(own.Close)
 	t.Cleanup(outside.Close)
-	everywhere, err := net.Listen("tcp", ":0") // on all addresses, so that no form is refused for lack of a listener
+	everywhere, err := net.Listen("tcp", ":0") // on all addresses, so every form of the address has a listener
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,9 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 			hosts = append(hosts, "["+addr.String()+"]")
 		}
 	}
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the proxy was asked for %s", r.Host) }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the proxy got a request for %s, want none", r.Host)
+	}))
 	t.Cleanup(proxy.Close)
 	policy := Policy{AllowHTTP: true, AllowPrivate: true, Own: []uint16{1, ours}}
 	home := resolver(t, func(string, int64) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
@@ -290,32 +292,32 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 			for _, scheme := range []string{"http", "https"} {
 				r := c.Send(t.Context(), fmt.Sprintf("%s://%s:%d/", scheme, host, ours), nil, []byte("{}"))
 				if r.Status != 0 || !strings.Contains(r.Error, "not public") {
-					t.Errorf("%s://%s of our own, %s: %+v", scheme, host, name, r)
+					t.Errorf("the call to our own %s://%s, %s, returned %+v, want an error about the address", scheme, host, name, r)
 				}
 				if name == "by a proxy" {
 					continue
 				}
 				if nobody := c.Send(t.Context(), fmt.Sprintf("%s://%s:%d/", scheme, host, closedPort), nil, []byte("{}")); nobody.Error != r.Error {
-					t.Errorf("%s://%s, %s: a port of ours answers %q, one on which nobody listens %q", scheme, host, name, r.Error, nobody.Error)
+					t.Errorf("%s://%s, %s: our port returned %q, but an unused one returned %q", scheme, host, name, r.Error, nobody.Error)
 				}
 			}
 		}
 		if name == "directly" {
 			if r := c.Send(t.Context(), outside.URL, nil, nil); !r.OK() {
-				t.Errorf("a receiver on this machine: %+v", r)
+				t.Errorf("the call to a receiver on this machine returned %+v, want success", r)
 			}
 		}
 	}
 	if n := connected.Load(); n != 0 {
-		t.Errorf("%d connections to a listener of our own", n)
+		t.Errorf("there were %d connections to our own listener, want 0", n)
 	}
-	// Creating a webhook must succeed: a refusal would reveal our ports.
+	// Creating a webhook must succeed, because an error would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
-		t.Errorf("making a webhook to our port: %v", bad)
+		t.Errorf("Parse of an address with our port returned %v, want no error", bad)
 	}
-	// On another machine the same port is open.
+	// Webhooks may call the same port on another machine.
 	if err := policy.checkDial(netip.AddrPortFrom(netip.MustParseAddr("1.1.1.1"), ours)); err != nil {
-		t.Errorf("the same port of another machine: %v", err)
+		t.Errorf("checkDial of the same port on another machine returned %v, want no error", err)
 	}
 }
 
@@ -333,7 +335,7 @@ func TestProxyVariablesAreNotUsed(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	if r := c.Send(t.Context(), rec.URL, nil, nil); !r.OK() || asked.Load() != 0 {
-		t.Errorf("result %+v, proxy asked %d times", r, asked.Load())
+		t.Errorf("the call returned %+v with %d requests to the proxy, want success with 0", r, asked.Load())
 	}
 }
 
@@ -367,14 +369,14 @@ func TestEgressProxy(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	if r := c.Send(t.Context(), "http://good.example:8080/", nil, []byte("{}")); !r.OK() || targets.Load() != "CONNECT 1.1.1.1:8080" {
-		t.Errorf("result %+v through %v", r, targets.Load())
+		t.Errorf("the call returned %+v with the proxy request %v, want success through CONNECT 1.1.1.1:8080", r, targets.Load())
 	}
 	targets.Store("")
 	if r := c.Send(t.Context(), "http://bad.example:8080/", nil, []byte("{}")); r.OK() || targets.Load() != "" {
-		t.Errorf("result %+v through %v", r, targets.Load())
+		t.Errorf("the call returned %+v with the proxy request %v, want an error and no request", r, targets.Load())
 	}
 	if _, err := New(Config{Proxy: "socks5://x"}); err == nil {
-		t.Error("a proxy of another kind is accepted")
+		t.Error("New accepted a SOCKS proxy, want an error")
 	}
 }
 
@@ -400,12 +402,12 @@ func TestRetryAfter(t *testing.T) {
 		now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {
 		if got := retryAfter(value, now); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
+			t.Errorf("retryAfter(%q) = %v, want %v", value, got, want)
 		}
 	}
 }
 
-// Accounts share a receiver's host. One account's calls to it are slow.
+// Two accounts share a receiver's host. The calls of one account to it are slow.
 func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	released, begun := make(chan struct{}), make(chan struct{}, 64)
@@ -432,14 +434,14 @@ func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 		select {
 		case <-begun:
 		case <-time.After(10 * time.Second):
-			t.Error("a call waits for others")
+			t.Error("a slow call did not start within 10 s, because it waited for others")
 		}
 		if t.Failed() {
 			break
 		}
 	}
 	if r := c.Send(t.Context(), srv.URL+"/fast", nil, nil); !r.OK() {
-		t.Errorf("a call beside slow ones: %+v", r)
+		t.Errorf("a call next to slow ones returned %+v, want success", r)
 	}
 	close(released)
 	wg.Wait()
@@ -487,17 +489,17 @@ func TestFailuresHaveACause(t *testing.T) {
 		target string
 		want   webhook.Cause
 	}{
-		"an answer that is not 2xx":        {Config{Policy: open}, says403.URL, webhook.CauseStatus},
-		"a certificate nobody vouches for": {Config{Policy: open}, selfSigned.URL, webhook.CauseTLS},
-		"no such name":                     {Config{Policy: open, Resolver: names}, "http://bad.example:8080/", webhook.CauseDNS},
-		"a resolver that is away":          {Config{Policy: open, Resolver: "127.0.0.1:1"}, "http://good.example:8080/", webhook.CauseDNS},
-		"nothing listens":                  {Config{Policy: open}, "http://" + gone.Addr().String(), webhook.CauseRefused},
-		"a receiver that hangs up":         {Config{Policy: open}, "http://" + closes, webhook.CauseClosed},
-		"a receiver that hangs":            {Config{Policy: open, Timeout: 100 * time.Millisecond}, "http://" + hangs, webhook.CauseTimeout},
-		"a private address":                {Config{Policy: Policy{AllowHTTP: true}}, says403.URL, webhook.CauseForbidden},
-		"http where it is not allowed":     {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
-		"a proxy that is away":             {Config{Policy: open, Resolver: names, Proxy: "http://" + gone.Addr().String()}, "http://good.example:8080/", webhook.CauseProxy},
-		"a proxy that refuses":             {Config{Policy: open, Resolver: names, Proxy: says403.URL}, "http://good.example:8080/", webhook.CauseProxy},
+		"a response that is not 2xx":    {Config{Policy: open}, says403.URL, webhook.CauseStatus},
+		"an untrusted certificate":      {Config{Policy: open}, selfSigned.URL, webhook.CauseTLS},
+		"an unknown name":               {Config{Policy: open, Resolver: names}, "http://bad.example:8080/", webhook.CauseDNS},
+		"an unreachable resolver":       {Config{Policy: open, Resolver: "127.0.0.1:1"}, "http://good.example:8080/", webhook.CauseDNS},
+		"an unused port":                {Config{Policy: open}, "http://" + gone.Addr().String(), webhook.CauseRefused},
+		"a closed connection":           {Config{Policy: open}, "http://" + closes, webhook.CauseClosed},
+		"a hanging receiver":            {Config{Policy: open, Timeout: 100 * time.Millisecond}, "http://" + hangs, webhook.CauseTimeout},
+		"a private address":             {Config{Policy: Policy{AllowHTTP: true}}, says403.URL, webhook.CauseForbidden},
+		"http without permission":       {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
+		"an unreachable proxy":          {Config{Policy: open, Resolver: names, Proxy: "http://" + gone.Addr().String()}, "http://good.example:8080/", webhook.CauseProxy},
+		"a proxy that returns an error": {Config{Policy: open, Resolver: names, Proxy: says403.URL}, "http://good.example:8080/", webhook.CauseProxy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -507,7 +509,7 @@ func TestFailuresHaveACause(t *testing.T) {
 			}
 			t.Cleanup(c.Close)
 			if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {
-				t.Errorf("%+v, want the cause %s", r, tt.want)
+				t.Errorf("the call returned %+v, want the cause %s", r, tt.want)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 
 const connectTime = 5 * time.Second
 
-// dial connects to a receiver. ControlContext checks each address that is tried, after
-// resolution and before the connection is made.
+// dial connects to a receiver. ControlContext checks each address after the name resolution and
+// before the connection.
 func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
@@ -33,9 +33,8 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	if c.proxy != nil {
 		return c.tunnel(ctx, host, uint16(port))
 	}
-	// Check the address that is about to be dialled. Checking the name beforehand would look it
-	// up twice, and the owner of the name could answer the second time with an address inside
-	// our network.
+	// Check the address that is about to be dialled. A check of the name beforehand would need two
+	// lookups, and the owner of the name could return an address in our network in the second one.
 	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver}
 	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -48,8 +47,8 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, c.cfg.conceal(err)
 }
 
-// conceal replaces the error of a refused connection to this machine with the error for our
-// own ports. Otherwise somebody who tries all ports would learn which ones are ours.
+// conceal replaces the error of a refused connection to this machine with the error for our own
+// ports. Otherwise a user who tries all ports could learn which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {
@@ -61,8 +60,8 @@ func (p Policy) conceal(err error) error {
 	return err
 }
 
-// tunnel connects through the egress proxy. It gives the proxy an address instead of a name:
-// the proxy would look up the name again and might get an address that was not checked.
+// tunnel connects through the egress proxy. It passes an address instead of a name, because the
+// proxy would look up the name again and might get an address that was not checked.
 func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -88,7 +87,7 @@ type proxyError struct{ error }
 func (e *proxyError) Error() string { return "egress proxy: " + e.error.Error() }
 func (e *proxyError) Unwrap() error { return e.error }
 
-// connect asks the proxy for a connection to an address.
+// connect requests a connection to an address from the proxy.
 func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err error) {
 	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", c.proxy.Host)
 	if err != nil {
@@ -116,10 +115,10 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		return nil, &proxyError{err}
 	}
 	defer res.Body.Close()
-	// Bytes after the proxy's answer would come from the receiver, and this reader would swallow
-	// them. But receivers do not send anything first, so a proxy that sends such bytes is broken.
+	// Bytes after the proxy's response would come from the receiver, and this reader would consume
+	// them. Receivers never send first, so a proxy that sends such bytes is faulty.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
-		return nil, &proxyError{fmt.Errorf("it answered %d", res.StatusCode)}
+		return nil, &proxyError{fmt.Errorf("it returned %d", res.StatusCode)}
 	}
 	return conn, conn.SetDeadline(time.Time{})
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one attempt of a delivery. ok says whether the receiver works. before is the ok
-// of the previous attempt; attempt returns it if this attempt says nothing about the receiver. next
-// is when the delivery is due again.
+// attempt makes one attempt of a delivery. ok reports whether the receiver works. If this attempt
+// reveals nothing about the receiver, attempt returns before, the ok of the previous attempt. next
+// is the time at which the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx, span := boot.Work(e.ctx, "webhook attempt")
 	defer span.End()
-	// If the delivery has waited in memory for a long time, its lease may end before or during
-	// the call, and another replica would take it. So claim it again.
+	// If the delivery has been in memory for a long time, its lease may end before or during the
+	// call, and another replica would take the delivery. Claim it again.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -34,7 +34,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
-		return true, time.Time{} // false would mark the lane as failing, and failing lanes stay in memory
+		return true, time.Time{} // false would mark the lane as failing, and failing lanes remain in memory
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -54,7 +54,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		return before, time.Time{}
 	}
 	now := e.opt.Now()
-	// Read Tries before Note increments it.
+	// read Tries before Note increments it
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
@@ -67,7 +67,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 }
 
 // send creates the message and sends it. made is false if the engine stopped before the attempt
-// ended. The result then says nothing about the receiver.
+// ended. The result then reveals nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()
@@ -76,7 +76,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
-		// Every retry would fail in the same way.
+		// Every retry would fail with the same error.
 		slog.ErrorContext(ctx, "cannot create a message; its delivery has failed", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be created."}, Final: true}, true
 	}
@@ -97,26 +97,26 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	return r, ctx.Err() == nil
 }
 
-// save stores a result, and retries for a while: if the result is not stored, the
-// receiver gets the message again.
+// save stores a result. It retries for some time, because the receiver gets the message again if
+// the result is not stored.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		mine, err := e.store.Save(ctx, d)
 		switch {
 		case err == nil && !mine:
-			slog.InfoContext(ctx, "a delivery was taken over or retried meanwhile; this result is dropped", "delivery", d.ID)
+			slog.InfoContext(ctx, "another replica took over or retried the delivery; dropping this result", "delivery", d.ID)
 			return
 		case err == nil:
 			return
 		case wait > 5*time.Second || ctx.Err() != nil:
-			slog.WarnContext(ctx, "cannot store the result of a delivery; it will be sent again", "delivery", d.ID, "error", err)
+			slog.WarnContext(ctx, "cannot store the result of a delivery; the message will be sent again", "delivery", d.ID, "error", err)
 			return
 		}
 		outage.Pause(ctx, wait)
 	}
 }
 
-// judge updates the webhook's health, and disables a webhook that keeps failing.
+// judge updates the webhook's health. It disables a webhook that keeps failing.
 func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	_, since := e.opt.Hold()
 	health, reason := w.Judge(r, now, since)
@@ -131,8 +131,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, w.FailingSince, r.Cause)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judge the stored webhook again, since it may have recovered or been changed. An
-			// answer from its former address says nothing about the present one.
+			// Judge the stored webhook again, because it may have recovered or changed. A response
+			// from its previous address reveals nothing about the current one.
 			again, why := fresh.Judge(r, now, since)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil
@@ -151,8 +151,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message returns a body in the format of Standard Webhooks. data is already JSON and is
-// left unchanged.
+// message returns a body in the format of Standard Webhooks. data is JSON and is inserted
+// unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {
 		Type      events.Type     `json:"type"`

@@ -1,27 +1,26 @@
 // Package delivery delivers events to webhooks.
 //
-// Firestore is the source of truth. A pending delivery has a due time. A replica that
-// takes the delivery moves that time to the end of a lease. If the replica dies, its
-// deliveries become due again. If it is slow and another replica has changed the document
-// meanwhile, the slow replica drops its result. So everything is delivered at least once,
-// and a message that is sent twice has the same id.
+// Firestore is the source of truth. A pending delivery has a due time. A replica that takes the
+// delivery sets this time to the end of a lease. If the replica dies, its deliveries become due
+// again. If it is slow and another replica has changed the document, the slow replica drops its
+// result. Every event is therefore delivered at least once, and a message that is sent twice has
+// the same ID.
 //
-// Redis only wakes replicas. The writer of an event publishes the account as a hint. One
-// of the replicas that receive the hint gives the events their places, and claims most of
-// their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
-// same events.
+// Redis only wakes replicas. The writer of an event publishes the account as a hint. One of the
+// replicas that receive the hint gives the events their places, and it claims most of their
+// deliveries in the same commit. Without Redis, a sweep every few seconds finds the same events.
 //
 // A first attempt writes nothing before it ends. Until all first attempts of an event have ended,
-// the feed lists the event as being at its first attempts, and the event stays in the outbox.
-// Each outcome creates the document of its delivery, and the last outcome also removes the
-// event from the outbox. If a replica dies, another one finds the event in the outbox after
-// the end of the lease, and creates documents that are due at once.
+// the feed lists the event as being at its first attempts, and the event remains in the outbox.
+// Each outcome creates the document of its delivery. The last outcome also removes the event from
+// the outbox. If a replica dies, another one finds the event in the outbox after the end of the
+// lease, and creates documents that are due immediately.
 //
-// Each webhook has its own lane in a replica. A lane runs a few attempts at once, or only
-// one after a failure. It holds a bounded number of deliveries in memory; the rest wait in
-// Firestore. Failing lanes have separate slots, so that receivers that hang never take
-// slots from those that answer. Accounts take turns at the slots, and no account has more
-// than a twentieth of them, so receivers that answer slowly delay only their own account.
+// Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only one
+// after a failure. It holds a bounded number of deliveries in memory. The others remain in
+// Firestore. Failing lanes have separate slots, so hanging receivers never take slots from working
+// ones. Accounts take turns at the slots, and no account has more than a twentieth of them, so slow
+// receivers delay only their own account.
 package delivery
 
 import (
@@ -44,43 +43,44 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Store is the part of the store that the engine uses. The store itself decides nothing.
+// Store is the part of the store that the engine uses. It makes no decisions.
 type Store interface {
-	// Waiters lists accounts after the given one that have events without a place. oldest holds
-	// the time of each account's oldest such event. next is where to continue, or "" at the end.
+	// Waiters lists accounts after the given one that have events without a place. oldest contains
+	// the time of each account's oldest such event. next is the account from which to continue, or
+	// "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
-	// Expired lists accounts that have expired events among their recent ones.
+	// Expired lists accounts with expired events among their recent ones.
 	Expired(ctx context.Context) (accounts []string, err error)
-	// Waiting lists an account's events in the outbox, in the order of commits. Most have no
-	// place; up to sending of them have one. If more is true, there may be other events behind
-	// these, and at least one event of the list has no place.
+	// Waiting lists an account's events in the outbox, in commit order. Most of them have no place.
+	// Up to sending of them have one. If more is true, the outbox may have more events after these,
+	// and at least one event of the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
-	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed
-	// has changed since p.Before.
+	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed has
+	// changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent means that nothing may be sent to its account now.
+	// Receiver reads a webhook. silent means that the account may not be sent messages now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
-	// Signing decrypts the secrets that are in use at the time now. err names those that no key
-	// decrypts.
+	// Signing decrypts the secrets that are in use at the time now. err contains the secrets that
+	// no key decrypts.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error
 
-	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return
-	// results together with an error.
+	// Due, DueOf, DeferredOf and Replays set aside unreadable records. They may return results
+	// together with an error.
 	Due(ctx context.Context, lanes []int, behind paging.Place) (list []*webhook.Delivery, next paging.Place, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read, or creates the document of a
-	// delivery in flight. It returns false if another replica has changed, created or removed
-	// the document.
+	// Save writes a delivery over the version that was read, or creates the document of an
+	// in-flight delivery. It returns false if another replica has changed, created or removed the
+	// document.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
-	// TakeOver creates documents for deliveries that were in flight and have none.
+	// TakeOver creates documents for in-flight deliveries that have none.
 	TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error
 
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
@@ -97,24 +97,24 @@ type Caller func(ctx context.Context, target string, header map[string]string, b
 // Options configures an [Engine]; zero fields have defaults.
 type Options struct {
 	Now func() time.Time
-	// Sweep is how often the engine looks for events and deliveries whose wake-up was lost. The
-	// default is 10 s.
+	// Sweep is the interval at which the engine looks for events and deliveries with a lost
+	// wake-up. The default is 10 s.
 	Sweep time.Duration
-	// Lanes is how many parts the index of due deliveries has. The default is 32.
+	// Lanes is the number of parts of the index of due deliveries. The default is 32.
 	Lanes int
-	// Patience is how long an event may wait before a sweep assumes that its wake-up was lost.
-	// The default is 2 s.
+	// Patience is the age at which a sweep assumes that the wake-up of an event was lost. The
+	// default is 2 s.
 	Patience time.Duration
-	// Hold reports whether webhooks are paused, so that nothing may be sent now. After a pause,
-	// since is when it ended: failures before it do not count against a webhook. Call
-	// [Engine.Released] when a pause has ended. By default webhooks are never paused.
+	// Hold reports whether webhooks are paused, so that no message may be sent now. After a pause,
+	// since is the time at which the pause ended. Earlier failures do not count against a webhook.
+	// Call [Engine.Released] when a pause has ended. By default webhooks are never paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the id of the last restore of the database, or "". If it fails, no event
-	// gets a place. By default there was no restore.
+	// Restore returns the ID of the last restore of the database, or "". If it fails, no event gets
+	// a place. By default there was no restore.
 	Restore func(ctx context.Context) (id string, err error)
 }
 
-// Engine is one replica's part of the work.
+// Engine is the part of one replica in the delivery.
 type Engine struct {
 	store    Store
 	call     Caller
@@ -139,15 +139,15 @@ type Engine struct {
 	replayed  atomic.Bool // the last look for replays found some
 	// waiter is the account after which the next sweep looks for events without a place.
 	waiter string
-	// beyond holds, for each due lane, the place up to which sweeps have read past a full page.
+	// beyond has, for each due lane, the place up to which sweeps have read after a full page.
 	beyond [webhook.MaxLanes]paging.Place
-	// former is the unused lane that the last sweep also looked into; see dueLanes.
+	// former is the unused lane that the last sweep also read; see dueLanes.
 	former int
 }
 
 var _ webhook.Courier = (*Engine)(nil)
 
-// New makes an engine. The engine does nothing before Run.
+// New returns an engine. The engine does nothing before Run.
 func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -168,8 +168,8 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	return e
 }
 
-// Run works until ctx ends. It then lets running attempts finish and hands back the
-// deliveries it still holds.
+// Run works until ctx ends. It then waits for running attempts and hands back its remaining
+// deliveries.
 func (e *Engine) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { e.hub.listen(gctx, func(accountID string) { e.woken(gctx, accountID) }); return nil })
@@ -180,8 +180,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits briefly for running attempts. The remaining deliveries become due at
-// once, so that another replica finds them.
+// drain waits briefly for running attempts. It makes the remaining deliveries due immediately, so
+// another replica finds them.
 func (e *Engine) drain() {
 	e.mu.Lock()
 	e.stopped = true
@@ -191,7 +191,7 @@ func (e *Engine) drain() {
 	select {
 	case <-ended:
 	case <-time.After(8 * time.Second):
-		e.stop() // another replica repeats an attempt that is cut short
+		e.stop() // another replica repeats an interrupted attempt
 		<-ended
 	}
 	e.mu.Lock()
@@ -212,12 +212,12 @@ func (e *Engine) drain() {
 	}
 }
 
-// saveAll changes deliveries and writes each in its own commit. It returns those that
-// no other replica had changed meanwhile.
+// saveAll changes deliveries and writes each of them in its own commit. It returns the deliveries
+// that no other replica has changed.
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
-	var g errgroup.Group // without a context: a failure must not stop the others
+	var g errgroup.Group // without a context, because a failure must not stop the others
 	g.SetLimit(8)
 	saved := make([]bool, len(list))
 	for i, d := range list {
@@ -238,7 +238,7 @@ func (e *Engine) saveAll(
 
 // woken gives the account's new events their places, unless another replica does so.
 func (e *Engine) woken(ctx context.Context, accountID string) {
-	// Do not block the listener: a slow Redis must not delay the hints after this one.
+	// Do not block the listener. A slow Redis must not delay later hints.
 	go func() {
 		if e.hub.turns.Mine(ctx, "events:"+accountID, time.Second) {
 			e.settler.ask(ctx, accountID)
@@ -246,7 +246,7 @@ func (e *Engine) woken(ctx context.Context, accountID string) {
 	}()
 }
 
-// Settle gives places to all events committed before the call.
+// Settle gives places to all events that were committed before the call.
 func (e *Engine) Settle(ctx context.Context, accountID string) {
 	select {
 	case <-e.settler.ask(ctx, accountID):
@@ -254,17 +254,17 @@ func (e *Engine) Settle(ctx context.Context, accountID string) {
 	}
 }
 
-// News returns a channel that is closed when the account's feed grows, and a function to
-// stop waiting.
+// News returns a channel that is closed when the account's feed grows, and a function that stops
+// waiting.
 func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub.news(accountID) }
 
-// sweeps finds events and deliveries whose wake-up was lost.
+// sweeps finds events and deliveries with a lost wake-up.
 func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports. Ages from an older sweep would grow for ever.
+			// Another replica sweeps and reports. The ages of an older sweep would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
@@ -276,15 +276,16 @@ func (e *Engine) sweeps(ctx context.Context) {
 	}
 }
 
-// held reports whether webhooks are paused. Then nothing is sent, and no delivery is claimed or
-// put off: deliveries stay in the store as they are, and new ones are due at once.
+// held reports whether webhooks are paused. During a pause, the engine sends no messages and
+// neither claims nor defers deliveries. Deliveries remain unchanged in the store, and new ones are
+// due immediately.
 func (e *Engine) held() bool {
 	held, _ := e.opt.Hold()
 	return held
 }
 
-// Released sends what has waited while webhooks were paused, unless they still are. Call it on
-// every replica: any of them may be the one that sweeps.
+// Released sends the pending messages after a pause, unless webhooks are still paused. Call it on
+// every replica, because any of them may be the one that sweeps.
 func (e *Engine) Released() {
 	if e.held() {
 		return
@@ -300,8 +301,8 @@ func (e *Engine) Released() {
 	}
 }
 
-// Sweep looks once for events and deliveries whose wake-up was lost. It looks less often for
-// expired events and for replays while there are none.
+// Sweep looks once for events and deliveries with a lost wake-up. It looks less often for expired
+// events and for replays while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
@@ -311,7 +312,7 @@ func (e *Engine) Sweep(ctx context.Context) {
 		slog.WarnContext(ctx, "cannot look for expired events", "error", err)
 	}
 	var oldest time.Time
-	if !e.held() { // a pause is no backlog, and has its own metric
+	if !e.held() { // a pause is not a backlog and has its own metric
 		var err error
 		if oldest, err = e.sweepLanes(ctx); err != nil && ctx.Err() == nil {
 			slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
@@ -319,18 +320,19 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 	dueAge.of(oldest)
 	replays := dedup.Pace{What: "events-replays", Every: e.opt.Sweep, Idle: 3 * e.opt.Sweep}
-	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // it never fails
+	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // Round never fails here
 		e.Replay()
 		return e.replayed.Load(), nil
 	})
 }
 
-// lanesAtOnce is how many lanes one query reads: Firestore compares with at most 30 values.
+// lanesAtOnce is the number of lanes that one query reads. Firestore compares with at most 30
+// values.
 const lanesAtOnce = 30
 
-// sweepLanes takes due deliveries, and returns when the oldest of them was due. Usually few
-// are due, and one page holds those of many lanes. If the page is full or cannot be read,
-// each lane is read by itself, so that one lane does not hide the others.
+// sweepLanes takes due deliveries. It returns the time at which the oldest of them became due.
+// Usually only a few are due, and one page contains those of many lanes. If the page is full or
+// unreadable, sweepLanes reads each lane separately, so one lane does not hide the others.
 func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var mu sync.Mutex
 	seen := func(first time.Time) {
@@ -340,7 +342,7 @@ func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 			oldest = first
 		}
 	}
-	// Not errgroup.WithContext: a lane that cannot be read must not stop the others.
+	// Do not use errgroup.WithContext, because an unreadable lane must not stop the others.
 	var g errgroup.Group
 	g.SetLimit(8)
 	for lanes := range slices.Chunk(e.dueLanes(), lanesAtOnce) {
@@ -361,7 +363,8 @@ func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	return oldest, err
 }
 
-// oldestOf returns when the first of some due deliveries was due, or zero if there is none.
+// oldestOf returns the time at which the first of some due deliveries became due, or zero if there
+// are none.
 func oldestOf(due []*webhook.Delivery) time.Time {
 	if len(due) == 0 {
 		return time.Time{}
@@ -369,9 +372,9 @@ func oldestOf(due []*webhook.Delivery) time.Time {
 	return due[0].DueAt
 }
 
-// dueLanes returns the lanes that a sweep looks into: all that are in use, and one of the
-// others. The others take turns. They may still hold deliveries from when the number of
-// lanes was higher.
+// dueLanes returns the lanes that a sweep reads: all lanes in use and one of the other lanes. The
+// other lanes take turns. They may still contain deliveries from a time with a higher number of
+// lanes.
 func (e *Engine) dueLanes() []int {
 	var lanes []int
 	for i := range e.opt.Lanes {
@@ -386,7 +389,8 @@ func (e *Engine) dueLanes() []int {
 	return append(lanes, e.former)
 }
 
-// maxWaiters is how many pages of accounts one sweep reads; the next one continues.
+// maxWaiters is the number of pages of accounts that one sweep reads. The next sweep continues
+// there.
 const maxWaiters = 50
 
 // sweepFeeds gives places to events that have waited too long.
@@ -424,12 +428,11 @@ func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 	return len(expired) > 0, err
 }
 
-// pagesBeyond is how many pages a sweep reads after a lane's first one.
+// pagesBeyond is the number of pages that a sweep reads after a lane's first one.
 const pagesBeyond = 4
 
-// sweepLane takes due deliveries of a lane: the oldest, and some pages after them. Each
-// sweep continues where the last one stopped, so one webhook's backlog does not hide the
-// others.
+// sweepLane takes due deliveries of a lane: the oldest, and some pages after them. Each sweep
+// continues where the previous one stopped, so one webhook's backlog does not hide the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front paging.Place
 	first, behind, err := e.store.Due(ctx, []int{i}, front)
@@ -447,9 +450,9 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 	return oldest, err
 }
 
-// take hands the deliveries that a sweep found to their lanes. It defers those beyond a
-// lane's size, so that the next sweep does not find them; the lane asks for them when it
-// has room. If a delivery was deferred before, take puts it off for longer.
+// take hands the deliveries that a sweep found to their lanes. It defers deliveries that exceed a
+// lane's size, so the next sweep does not find them. The lane loads them when it has room. If a
+// delivery was already deferred, take defers it for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -463,9 +466,8 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// If the delivery was deferred and is due again, its lane had no room in all that time.
-		// The lane was woken above and also loads deferred deliveries, so the due time is only a
-		// fallback.
+		// If the delivery was deferred and is due again, its lane has had no room since. The lane
+		// was woken above and also loads deferred deliveries, so the due time is only a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))
 		} else {

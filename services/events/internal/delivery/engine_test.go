@@ -27,10 +27,10 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// lanes is a store with one lane that cannot be read.
+// lanes is a store with one unreadable lane.
 type lanes struct {
 	Store
-	begun chan struct{} // the first lane that had to wait for a slot
+	begun chan struct{} // the first lane that waited for a slot
 
 	mu   sync.Mutex
 	read int
@@ -64,12 +64,12 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
-	if s.read != 20 { // one of them is a former lane, instead of lane 0
-		t.Errorf("%d lanes read, want 20", s.read)
+	if s.read != 20 { // one of them is a former lane instead of lane 0
+		t.Errorf("the sweep read %d lanes, want 20", s.read)
 	}
 }
 
-// emptyLanes is a store in which nothing is due.
+// emptyLanes is a store without due deliveries.
 type emptyLanes struct {
 	lanes
 	queries int
@@ -86,11 +86,12 @@ func TestASweepOfEmptyLanesReadsManyAtOnce(t *testing.T) {
 	s := &emptyLanes{}
 	New(s, nil, nil, Options{Lanes: 64}).Sweep(t.Context())
 	if s.queries != 3 || s.read != 65 {
-		t.Errorf("%d lanes read in %d queries, want 65 in 3", s.read, s.queries)
+		t.Errorf("the sweep read %d lanes in %d queries, want 65 in 3", s.read, s.queries)
 	}
 }
 
-// Sweeps find deliveries in lanes of a higher setting, one such lane per sweep.
+// Sweeps must find deliveries in lanes of a previous, higher setting. Each sweep reads one such
+// lane.
 func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	t.Parallel()
 	e := New(nil, nil, nil, Options{Lanes: 250})
@@ -102,15 +103,15 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	}
 	for i := range webhook.MaxLanes {
 		if want := map[bool]int{true: 6, false: 1}[i < 250]; seen[i] != want {
-			t.Errorf("lane %d: %d looks, want %d", i, seen[i], want)
+			t.Errorf("the sweeps read lane %d %d times, want %d", i, seen[i], want)
 		}
 	}
 	if n := len(New(nil, nil, nil, Options{Lanes: webhook.MaxLanes}).dueLanes()); n != webhook.MaxLanes {
-		t.Errorf("%d lanes, want all", n)
+		t.Errorf("dueLanes returned %d lanes, want %d", n, webhook.MaxLanes)
 	}
 }
 
-// departed is a store of first attempts of a replica that is gone.
+// departed is a store of first attempts of a dead replica.
 type departed struct {
 	Store
 	taken atomic.Int64
@@ -128,12 +129,12 @@ func TestFirstTriesAreTakenOverSideBySide(t *testing.T) {
 		s, begun := &departed{}, time.Now()
 		New(s, nil, nobody(), Options{}).takeOver(t.Context(), make([]feed.Sending, 100))
 		if took := time.Since(begun); took != 13*time.Second || s.taken.Load() != 100 {
-			t.Errorf("%d taken over in %v, want 100 in 13 s: eight at a time", s.taken.Load(), took)
+			t.Errorf("%d first attempts were taken over in %v, want 100 in 13 s, eight at a time", s.taken.Load(), took)
 		}
 	})
 }
 
-// turns is a store of replays, each of which takes some steps.
+// turns is a store of replays with several steps each.
 type turns struct {
 	Store
 	mu    sync.Mutex
@@ -189,17 +190,17 @@ func TestALongReplayHoldsUpNoOther(t *testing.T) {
 		stop()
 		<-ended
 		if len(s.order) < 4 || s.order[0] != "long" || s.order[1] != "short" || s.order[2] != "long" {
-			t.Errorf("steps were %v", s.order)
+			t.Errorf("the steps were %v, want a long, a short and a long one first", s.order)
 		}
 	})
 }
 
-// nobody is a Redis that is away.
+// nobody returns a client for an unreachable Redis.
 func nobody() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }})
 }
 
-// claims is a store whose first claims fail.
+// claims is a store in which the first claims fail.
 type claims struct {
 	turns
 	failures int
@@ -226,12 +227,12 @@ func TestALaneThatCouldNotBeReadIsReadAgain(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if s.asked != 4 || len(e.lanes) != 0 {
-			t.Errorf("asked %d times, want 4; %d lanes are left", s.asked, len(e.lanes))
+			t.Errorf("the lane was read %d times, want 4; %d lanes remain, want 0", s.asked, len(e.lanes))
 		}
 	})
 }
 
-// changed is a store in which a webhook may have changed meanwhile.
+// changed is a store with a webhook that may have changed.
 type changed struct {
 	Store
 	now webhook.Webhook
@@ -249,13 +250,13 @@ func TestALateAnswerDoesNotDisableWhatWasMended(t *testing.T) {
 		e := New(s, nil, nobody(), Options{})
 		e.judge(t.Context(), &webhook.Webhook{ID: "whk_a", Enabled: true, Rev: 1}, webhook.Result{Attempt: webhook.Attempt{Status: 410}}, time.Now())
 		if s.now.Enabled != enabled {
-			t.Errorf("after 410 to revision 1, revision %d is enabled: %v", rev, s.now.Enabled)
+			t.Errorf("after a 410 to revision 1, revision %d is enabled: %v, want the opposite", rev, s.now.Enabled)
 		}
 	}
 }
 
-// backlogs is a store of webhooks with backlogs, and a caller of their receivers. The names
-// of slow receivers begin with "slow".
+// backlogs is a store of webhooks with backlogs, and a caller of their receivers. The names of slow
+// receivers begin with "slow".
 type backlogs struct {
 	Store
 	mu      sync.Mutex
@@ -308,7 +309,7 @@ func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _
 	s.sent[name] = time.Now()
 	s.mu.Unlock()
 	if strings.HasPrefix(target, "slow") {
-		time.Sleep(10*time.Second + rand.N(5*time.Second)) // the answer is a success
+		time.Sleep(10*time.Second + rand.N(5*time.Second)) // the call succeeds
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,7 +356,7 @@ func TestReceiversThatAnswerSlowlyDelayNoOtherAccount(t *testing.T) {
 			total += n
 		}
 		if total < maxGood*9/10 {
-			t.Errorf("only %d attempts run, which shows nothing", total)
+			t.Errorf("only %d attempts run, want at least nine tenths of the slots for a meaningful result", total)
 		}
 	})
 }
@@ -371,7 +372,7 @@ func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
 		time.Sleep(time.Minute)
 		ended(e)
 		if want := maxGood / accounts; s.most["slow"] != want {
-			t.Errorf("%d attempts of one account at once, want %d", s.most["slow"], want)
+			t.Errorf("one account had %d concurrent attempts, want %d", s.most["slow"], want)
 		}
 	})
 }
@@ -386,24 +387,24 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 		}
 	}
 	if p.take("acc_a") {
-		t.Error("one account exceeds its share")
+		t.Error("take returned true for an account that has used up its share")
 	}
 	p.wait(&lane{account: "acc_a", webhook: "whk_a"})
 	if l := p.next(); l != nil {
-		t.Errorf("lane %s may start though its account has its share", l.webhook)
+		t.Errorf("the lane %s may start although its account has used up its share", l.webhook)
 	}
 	p.wait(&lane{account: "acc_b", webhook: "whk_b"})
 	if l := p.next(); l == nil || l.webhook != "whk_b" {
-		t.Errorf("next is %v, want the other account's lane", l)
+		t.Errorf("next() = %v, want the other account's lane", l)
 	}
 	p.give("acc_a")
 	if l := p.next(); l == nil || l.webhook != "whk_a" {
-		t.Errorf("next is %v, want the lane whose account has a free slot again", l)
+		t.Errorf("next() = %v, want the lane of the account that has a free slot again", l)
 	}
 }
 
-// Many accounts have endless backlogs of events without a place. An account with one event
-// waits for at most one commit of each.
+// Many accounts have endless backlogs of events without a place. An account with one event must
+// wait for at most one commit of each of them.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -431,11 +432,11 @@ func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 			t.Errorf("the quiet account's event got its place after %v, want within %ds", took, noisy/16)
 		}
 		close(stop)
-		time.Sleep(time.Minute) // every round ends
+		time.Sleep(time.Minute) // every round ends in this time
 	})
 }
 
-// Not parallel: the log is the process's.
+// This test is not parallel, because it replaces the process's logger.
 func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()
@@ -453,12 +454,12 @@ func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		out.Reset()
 		if len(lines) != len(want) {
-			t.Fatalf("%d lines, want %d: %s", len(lines), len(want), lines)
+			t.Fatalf("the log has %d lines, want %d: %s", len(lines), len(want), lines)
 		}
 		for i, line := range lines {
 			if !strings.Contains(line, want[i]) || !strings.Contains(line, "host=hooks.example:8443 webhook=whk_a account=acc_a") ||
 				!strings.Contains(line, "level=WARN") || strings.Contains(line, "secret") || strings.Contains(line, "pass") {
-				t.Errorf("line %q, want %q", line, want[i])
+				t.Errorf("the line is %q, want %q", line, want[i])
 			}
 		}
 	}
@@ -475,6 +476,6 @@ func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 	now = now.Add(lograte.Every)
 	f.sealed(t.Context(), w, errors.New("no key opens it"), now)
 	if n := strings.Count(out.String(), "cannot decrypt a webhook's secret"); n != 2 || !strings.Contains(out.String(), "attempts=100 ") {
-		t.Errorf("%d lines, want 2: %s", n, &out)
+		t.Errorf("the log has %d lines, want 2: %s", n, &out)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// settledChannel carries the ids of accounts whose feeds have grown, for the replicas that
-// hold requests.
+// settledChannel carries the IDs of accounts with new events in their feeds. The subscribers are
+// the replicas that hold requests.
 const settledChannel = "linkreel:events:settled"
 
-// hub carries hints between replicas. Any hint may be lost, so its receivers also poll
-// from time to time.
+// hub carries hints between replicas. Any hint may be lost, so its receivers also poll from time to
+// time.
 type hub struct {
 	redis redis.UniversalClient
 	turns *dedup.Seen // chooses the replica that acts on a hint
@@ -28,14 +28,14 @@ type hub struct {
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// Use the system's clock and not the engine's, because Redis counts by the system's.
+	// Use the system's clock and not the engine's, because Redis also uses the system's.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 
 // listen calls woken for each account that has new events, until ctx ends.
 func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
-		// The client reconnects by itself and never gives up.
+		// The client reconnects automatically and never gives up.
 		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
 		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // this ends the loop below
 		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
@@ -51,8 +51,8 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	}
 }
 
-// news returns a channel that is closed when the account's feed grows, and a function
-// to stop waiting.
+// news returns a channel that is closed when the account's feed grows, and a function that stops
+// waiting.
 func (h *hub) news(accountID string) (<-chan struct{}, func()) {
 	c := make(chan struct{})
 	h.mu.Lock()
@@ -83,7 +83,7 @@ func (h *hub) grown(accountID string) {
 	delete(h.waiters, accountID)
 }
 
-// announce tells this replica, and then the others, that a feed has grown.
+// announce informs this replica, and then the others, that a feed has grown.
 func (h *hub) announce(ctx context.Context, accountID string) {
 	h.grown(accountID)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -10,22 +10,22 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Sizes of lanes and pools.
+// These are the sizes of lanes and pools.
 const (
-	// laneSize is how many deliveries a lane holds in memory, running ones included.
+	// laneSize is the number of deliveries that a lane holds in memory, including running ones.
 	laneSize = 32
-	// refill is the number of waiting deliveries at which a lane looks for more.
+	// refill is the number of waiting deliveries at which a lane loads more.
 	refill = 8
-	// abreast is how many attempts a lane runs at once while its receiver answers.
+	// abreast is the number of concurrent attempts of a lane while its receiver works.
 	abreast = 4
-	// maxBad bounds the running attempts of a replica in failing lanes: lanes whose last attempt
-	// failed. maxGood bounds the attempts in all other lanes.
+	// maxBad bounds a replica's running attempts in failing lanes, where the last attempt failed.
+	// maxGood bounds the attempts in all other lanes.
 	maxGood = 1_000
 	maxBad  = 500
 	// accounts limits one account to a twentieth of a pool.
 	accounts = 20
-	// silence is how long deliveries of a suspended account are put off at a time. When the
-	// suspension is lifted, [Engine.Resume] sends them at once.
+	// silence is the time for which deliveries of a suspended account are deferred at once. When
+	// the suspension is lifted, [Engine.Resume] sends them immediately.
 	silence = 6 * time.Hour
 	// again is the pause before a lane retries a failed read of its deliveries.
 	again = 5 * time.Second
@@ -37,24 +37,24 @@ type lane struct {
 	account string
 
 	queue    []job
-	reserved int // room promised to deliveries that are being committed
+	reserved int // room reserved for deliveries that are being committed
 	running  int
 	failing  bool // the last attempt failed
-	more     bool // Firestore may have more
+	more     bool // Firestore may have more deliveries
 	loading  bool
-	queued   bool // waits in a pool
+	queued   bool // the lane is waiting in a pool
 	timer    *time.Timer
 	timerAt  time.Time
 }
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // its event has just got its place
+	fresh    bool // its event has just received its place
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
 
-// lane finds or makes a webhook's lane. The caller holds the mutex.
+// lane finds or creates a webhook's lane. The caller holds the mutex.
 func (e *Engine) lane(accountID, webhookID string) *lane {
 	l := e.lanes[webhookID]
 	if l == nil {
@@ -67,13 +67,13 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 	return l
 }
 
-// reserve promises room for a delivery that is about to be stored. If the lane has no
-// room, reserve sets more before the delivery is stored, so that the lane looks for it.
+// reserve reserves room for a delivery that is about to be stored. If the lane has no room, reserve
+// sets more before the delivery is stored, so the lane looks for it later.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lane("", webhookID)
-	// Deliveries that already wait in Firestore are older and go first.
+	// Deliveries that are already waiting in Firestore are older and take precedence.
 	if l.failing && l.held() >= refill || l.held() >= laneSize || l.more || l.loading {
 		l.more = true
 		return false
@@ -82,7 +82,7 @@ func (e *Engine) reserve(webhookID string) bool {
 	return true
 }
 
-// unreserve takes back promises after their commit failed.
+// unreserve releases reservations after their commit failed.
 func (e *Engine) unreserve(list []*webhook.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +100,7 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
-		l.more = true // set it again: the lane may have looked before the commit
+		l.more = true // set it again, because the lane may have looked before the commit
 		if e.stopped {
 			e.late = append(e.late, d) // a stopped engine loads no deliveries; drain releases these
 		}
@@ -126,7 +126,7 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		// Failing lanes have their own slots, because a call that hangs holds a slot for 15 s.
+		// Failing lanes have their own slots, because a hanging call occupies a slot for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad
@@ -144,14 +144,14 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
-	// A failing lane makes one attempt at a time, so it loads nothing while deliveries wait in
+	// A failing lane makes one attempt at a time, so it loads nothing while it has deliveries in
 	// memory.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true
 		e.busy.Add(1)
 		go e.load(l)
 	}
-	// Keep a failing lane, so that its next delivery takes a slot for failing lanes.
+	// Keep a failing lane, so its next delivery uses a slot for failing lanes.
 	if l.held() == 0 && !l.more && !l.loading && !l.queued && l.timer == nil && !l.failing {
 		delete(e.lanes, l.webhook)
 	}
@@ -164,7 +164,7 @@ func (l *lane) limit() int {
 	return abreast
 }
 
-// release gives an account's slot back, and starts lanes that waited for a slot.
+// release returns an account's slot and starts lanes that waited for a slot.
 func (e *Engine) release(p *pool, account string) {
 	p.give(account)
 	for l := p.next(); l != nil; l = p.next() {
@@ -173,7 +173,7 @@ func (e *Engine) release(p *pool, account string) {
 	}
 }
 
-// load fetches deliveries that wait in Firestore.
+// load loads waiting deliveries from Firestore.
 func (e *Engine) load(l *lane) {
 	defer e.busy.Done()
 	e.mu.Lock()
@@ -195,15 +195,15 @@ func (e *Engine) load(l *lane) {
 	}
 	l.more = l.more || more || err != nil
 	if err != nil {
-		// Retry after a pause: an immediate retry would loop while Firestore is down. If nothing
-		// retried, deferred deliveries would wait until they become due by themselves, much later.
+		// Retry after a pause. An immediate retry would loop while Firestore is down. Without a
+		// retry, deferred deliveries would wait until their own due time, which is much later.
 		e.wake(l, e.opt.Now().Add(again))
 		return
 	}
 	e.pump(l)
 }
 
-// claim claims deliveries for the lane, or puts them off while the account is suspended.
+// claim claims deliveries for the lane. While the account is suspended, it defers them.
 func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
 	ctx, now := e.ctx, e.opt.Now()
 	_, silent, err := e.store.Receiver(ctx, accountID, webhookID)
@@ -218,8 +218,8 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
-	// Another replica may claim the same deliveries. Each delivery is saved over the version
-	// that was read, so only one replica gets it.
+	// Another replica may claim the same deliveries. Each delivery is saved over the version that
+	// was read, so only one replica gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
 		more, err = true, nil // the lane asks again for the deliveries that it could not claim
@@ -227,8 +227,8 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 	return taken, more, err
 }
 
-// waiting lists up to n of a webhook's deliveries, first due and then deferred ones. In this
-// order, retries do not pile up behind new deliveries.
+// waiting lists up to n of a webhook's deliveries, first due and then deferred ones. In this order,
+// retries do not accumulate behind new deliveries.
 func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	due, full, err := e.store.DueOf(ctx, webhookID, n)
 	if full || err != nil {
@@ -246,8 +246,8 @@ func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*
 	return due, full, err
 }
 
-// Resume sends the deliveries that waited while the account was suspended, and reports
-// whether there were any.
+// Resume sends the deliveries that waited while the account was suspended, and reports whether
+// there were any.
 func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err error) {
 	hooks, err := e.store.Webhooks(ctx, accountID)
 	for _, w := range hooks {
@@ -263,19 +263,19 @@ func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err
 	return waited, err
 }
 
-// resumed reports whether a suspended account may be sent messages again. Check it
-// after putting deliveries off: if the suspension was lifted just before, Resume looked for
-// these deliveries too early.
+// resumed reports whether a suspended account may receive messages again. Check it after deferring
+// deliveries. If the suspension was lifted just before, Resume looked for these deliveries too
+// early.
 func (e *Engine) resumed(accountID, webhookID string) bool {
 	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
 	return err == nil && !silent
 }
 
-// at makes a lane look for deliveries at the time due. A sweep would find them too, but some
+// at makes a lane look for deliveries at the time due. A sweep would also find them, but some
 // seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	// Leave a delivery that is due this late to the sweep. A timer would keep the lane in
-	// memory for hours.
+	// The sweep finds a delivery that is due this late. A timer would keep the lane in memory for
+	// hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
@@ -289,8 +289,8 @@ func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// Keep one timer per lane, for the earliest delivery; the sweep finds the others. If every
-	// delivery had a timer, nothing would bound the number of timers.
+	// Keep one timer per lane, for the earliest delivery. The sweep finds the others. With a timer
+	// for every delivery, the number of timers would be unbounded.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return
@@ -316,8 +316,7 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
-	// Set failing before giving the slot back, so that the next attempt takes a slot of the
-	// right pool.
+	// Set failing before returning the slot, so the next attempt uses a slot of the right pool.
 	switch {
 	case ok && l.failing:
 		failing.Dec()

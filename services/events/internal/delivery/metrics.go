@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// These metrics show whether events flow.
+// These metrics show whether events are delivered.
 var (
 	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
@@ -47,7 +47,7 @@ var (
 )
 
 // age is the age of the oldest waiting item. It grows even while no sweep succeeds.
-type age struct{ since atomic.Int64 } // unix ms; 0: nothing waits
+type age struct{ since atomic.Int64 } // unix ms; 0 means that nothing is waiting
 
 func (a *age) of(oldest time.Time) {
 	if oldest.IsZero() {
@@ -99,19 +99,19 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
-	// Leave out deliveries that were deferred or taken over. Their time shows how long the
-	// backlog or an outage lasted, not how fast events flow.
+	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or the
+	// outage, not on the speed of the delivery.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
 }
 
-// failures says in the log why attempts fail: one example of each cause a minute, since
-// thousands may fail for one cause.
+// failures logs why attempts fail. It logs one example of each cause per minute, because thousands
+// of attempts may fail with the same cause.
 type failures struct{ lograte.Limits[webhook.Cause] }
 
-// tell notes a failed attempt. The line has the host but not the address, whose path or query
-// may be a secret.
+// tell records a failed attempt. The line contains the host but not the address, because the path
+// or query may be a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
 		return
@@ -122,7 +122,7 @@ func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Resul
 	}
 }
 
-// sealed notes a webhook whose secret cannot be decrypted.
+// sealed records a webhook with a secret that cannot be decrypted.
 func (f *failures) sealed(ctx context.Context, w *webhook.Webhook, err error, now time.Time) {
 	if n := f.Due(webhook.CauseUnsigned, now); n > 0 {
 		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "attempts", n, "error", err)

@@ -2,23 +2,23 @@ package delivery
 
 import "slices"
 
-// pool is a set of slots that accounts share. No account gets more than its share,
-// and accounts with waiting lanes take turns, so an account with many slow receivers
-// does not delay the others. The engine's mutex guards it.
+// pool is a set of slots that accounts share. No account gets more than its share, and accounts
+// with waiting lanes take turns. An account with many slow receivers therefore does not delay the
+// others. The engine's mutex guards the pool.
 type pool struct {
 	free  int
 	share int // the maximum number of slots of one account
 
 	taken   map[string]int     // by account
 	waiting map[string][]*lane // by account
-	turns   []string           // the accounts that have lanes in waiting, the next one first
+	turns   []string           // the accounts with waiting lanes, the next one first
 }
 
 func newPool(slots int) *pool {
 	return &pool{free: slots, share: slots / accounts, taken: map[string]int{}, waiting: map[string][]*lane{}}
 }
 
-// take takes a slot for an account, unless none is free or the account has used its
+// take takes a slot for an account. It fails if no slot is free or if the account has used up its
 // share.
 func (p *pool) take(account string) bool {
 	if p.free == 0 || p.taken[account] >= p.share {
@@ -29,7 +29,7 @@ func (p *pool) take(account string) bool {
 	return true
 }
 
-// give gives back a slot of an account.
+// give returns an account's slot.
 func (p *pool) give(account string) {
 	p.free++
 	if p.taken[account]--; p.taken[account] == 0 {
@@ -37,7 +37,7 @@ func (p *pool) give(account string) {
 	}
 }
 
-// wait queues a lane behind those of its account.
+// wait queues a lane after the other lanes of its account.
 func (p *pool) wait(l *lane) {
 	if len(p.waiting[l.account]) == 0 {
 		p.turns = append(p.turns, l.account)
@@ -45,8 +45,8 @@ func (p *pool) wait(l *lane) {
 	p.waiting[l.account] = append(p.waiting[l.account], l)
 }
 
-// next removes and returns the lane whose turn it is, or nil if no lane may start an
-// attempt. It skips accounts that have used up their share, which are few at any time.
+// next removes and returns the next lane, or nil if no lane may start an attempt. It skips accounts
+// that have used up their share. There are only a few of them at any time.
 func (p *pool) next() *lane {
 	if p.free == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Replay wakes the loop that works on replays.
+// Replay wakes the loop that executes replays.
 func (e *Engine) Replay() {
 	select {
 	case e.replaying <- struct{}{}:
@@ -35,8 +35,8 @@ func (e *Engine) replays(ctx context.Context) {
 	}
 }
 
-// replayRound takes the replays that have waited longest and does one step of each, so that
-// a long replay does not delay the others. It reports whether there is more to do.
+// replayRound takes the replays that have waited longest and executes one step of each, so a long
+// replay does not delay the others. It reports whether there is more work.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -48,7 +48,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// Continue with the other replays.
+			// continue with the other replays
 			slog.WarnContext(ctx, "a step of a replay failed; it is retried", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}
@@ -56,8 +56,8 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 	return len(list) > 0 && err == nil && ctx.Err() == nil
 }
 
-// replay does a replay's next step, or postpones it while its webhook has many waiting
-// deliveries.
+// replay executes a replay's next step. It postpones the step while the replay's webhook has many
+// waiting deliveries.
 func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
 	w, _, err := e.store.Receiver(ctx, r.AccountID, r.WebhookID)
 	if gone(err) {

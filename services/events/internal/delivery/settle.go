@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// settler gives events their places. In this replica it makes one commit per account
-// at a time, at a pace that the account's feed document can take.
+// settler gives events their places. In this replica it makes one commit per account at a time, at
+// a rate that the account's feed document can sustain.
 type settler struct {
 	settle func(ctx context.Context, accountID string) (n int, more bool, err error)
 	slots  *semaphore.Weighted
@@ -29,11 +29,11 @@ type settler struct {
 // turn is an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the running one. Callers who ask during a round
-	// wait for the following one, since the running round may have read before their change.
+	// next is closed after the round that follows the running one. Callers during a round wait for
+	// the following round, because the running one may have read before their change.
 	next chan struct{}
-	// pace limits commits. Firestore takes about one write a second to a document in the long
-	// run, and more for a short time.
+	// pace limits commits. Firestore sustains about one write per second to a document, and more
+	// for a short time.
 	pace *rate.Limiter
 }
 
@@ -43,8 +43,8 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 	return &settler{settle: settle, slots: semaphore.NewWeighted(16), accounts: map[string]*turn{}}
 }
 
-// ask makes sure that a round of the account starts after this call. It returns a channel
-// that is closed when that round ends. The round continues if the caller stops waiting.
+// ask ensures that a round of the account starts after this call. It returns a channel that is
+// closed when this round ends. The round continues if the caller stops waiting.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,10 +64,10 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	return ended
 }
 
-// run does rounds until nobody asks for another one.
+// run runs rounds until no caller is waiting for another one.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
-		// Pause before taking the round, so that callers who ask during the pause share it.
+		// Pause before taking the round, so callers during the pause share it.
 		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
 		ended := t.next
@@ -84,9 +84,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until no event waits, and returns the number of commits it made. It does not
-// pause during a backlog. Accounts take turns at the slots, one commit each, so an account
-// with one event does not wait for the backlogs of others.
+// round works until no event is waiting, and returns the number of its commits. It does not pause
+// during a backlog. Accounts take turns at the slots, one commit each, so an account with one event
+// does not wait for the backlogs of others.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -97,13 +97,13 @@ func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 		n, more, err := s.settle(ctx, accountID)
 		s.slots.Release(1)
 		if err != nil {
-			slog.WarnContext(ctx, "events of an account have no place yet", "account", accountID, "error", err)
+			slog.WarnContext(ctx, "cannot give an account's events their places; the next sweep retries", "account", accountID, "error", err)
 		}
 		if n > 0 {
 			commits++
 		}
-		// Count at most burst commits. After a large backlog, the account would otherwise pause for
-		// many seconds.
+		// Count at most burst commits. Otherwise the account would pause for many seconds after a
+		// large backlog.
 		if err != nil || !more {
 			return min(commits, burst)
 		}
@@ -131,8 +131,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is how many events got their places. Once the engine stops,
-// settle does nothing, since this replica could not send the deliveries.
+// settle makes one commit. n is the number of events that got a place. After the engine has
+// stopped, settle does nothing, because this replica could not send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -147,8 +147,8 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
-	// Each ErrMoved means that the feed has changed since we read it, so read it again. If
-	// all attempts fail, the events keep waiting and the sweep finds them.
+	// Each ErrMoved means that the feed has changed since it was read. Read it again. If all
+	// attempts fail, the events remain in the outbox and the sweep finds them.
 	for range 8 {
 		if n, more, err = e.place(ctx, accountID); !errors.Is(err, feed.ErrMoved) {
 			break
@@ -157,17 +157,17 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	return n, more, err
 }
 
-// place gives an account's waiting events their places, in the order of their commits,
-// and creates the deliveries. It returns feed.ErrMoved if the caller must try again.
+// place gives an account's waiting events their places, in commit order, and creates the
+// deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of places is the order of commits. A later change of an object
-// reads the result of the earlier one, so the earlier event has committed by then. A read of
-// waiting events sees every event that had committed when the read started. So it never sees
+// For each object, the order of places is the order of commits. A later change of an object reads
+// the result of the earlier change, so the earlier event has already been committed. A read of
+// waiting events sees every event that was committed when the read started. It therefore never sees
 // the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events: if the feed is unchanged at the commit, none of
-	// these events has got a place meanwhile. Read both outside the transaction, because
-	// otherwise every change of the account would abort it.
+	// Read the feed before the waiting events. If the feed has not changed at the commit, none of
+	// these events has got a place. Read both outside the transaction, because otherwise every
+	// change of the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -189,7 +189,7 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	}
 	list := e.deliveries(p)
 	if err := e.store.Place(ctx, p, list); err != nil {
-		e.unreserve(list) // lanes have promised room for deliveries that were not stored
+		e.unreserve(list) // lanes have reserved room for deliveries that were not stored
 		return 0, false, err
 	}
 	if len(p.Placed) > 0 {
@@ -201,8 +201,8 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	return len(p.Placed), more || len(p.Placed) < len(waiting), nil
 }
 
-// deliveries creates the deliveries of newly placed events, and asks each webhook's
-// lane for room.
+// deliveries creates the deliveries of newly placed events and reserves room in each webhook's
+// lane.
 func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	now, held := e.opt.Now(), e.held()
 	for _, ev := range p.Placed {
@@ -211,7 +211,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 		for _, id := range p.After.Wanting(ev.Type) {
 			d := webhook.Send(id, id, ev, !held && e.reserve(id), now)
 			if held {
-				d.PutOff(now) // so that the first sweep after the pause finds it, even if this replica is gone
+				d.PutOff(now) // the first sweep after the pause then finds it, even if this replica has died
 			}
 			list = append(list, d)
 			if !d.Deferred {
@@ -225,11 +225,10 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	return list
 }
 
-// takeOver creates documents for the first attempts of a replica that has died, so that
-// they are retried.
+// takeOver creates documents for the first attempts of a dead replica, so they are retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
-	g.SetLimit(8) // one at a time, a hundred of them would occupy the settler's slot for seconds
+	g.SetLimit(8) // sequentially, a hundred of them would occupy the settler's slot for seconds
 	for _, s := range lapsed {
 		g.Go(func() error {
 			var list []*webhook.Delivery

@@ -1,10 +1,10 @@
-// Package feed models an account's feed of events: an ordered log that gives each
-// event a number, its place. Callers read it newest first as a history, or oldest first
-// from a place to get new events.
+// Package feed models an account's feed of events, an ordered log that gives each event a number,
+// its place. Callers read it newest first as a history, or oldest first from a place to get new
+// events.
 //
-// An event gets its number after its change has committed, and after all lower numbers
-// were given. So a caller that reads the events after a number misses none, whatever the
-// order in which changes became visible.
+// An event gets its number after its change was committed and after all lower numbers were given. A
+// caller that reads the events after a number therefore misses none, whatever the order in which
+// changes became visible.
 package feed
 
 import (
@@ -32,7 +32,7 @@ type Event struct {
 	Seq       int64
 }
 
-// All subscribes to every type, including those of later versions.
+// All subscribes to every type, including types of later versions.
 const All = "*"
 
 // Subscriber is a webhook's subscription to its account's feed.
@@ -46,38 +46,38 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the document from which an account's events get their places. Every account
-// with events has one. Older events are in pages, and a page never changes.
+// Feed is the document that gives an account's events their places. Every account with events has
+// one. Older events are in pages, and a page never changes.
 type Feed struct {
 	AccountID string
-	// Head is the highest place. Recent holds the newest events, which are not in a page yet.
+	// Head is the highest place. Recent contains the newest events, which are not in a page yet.
 	// The last of them has the place Head.
 	Head   int64
 	Recent []*Event
-	// Sending lists the events that have a place and are at their first attempts. Each stays in the
-	// outbox until the outcomes of all its first attempts are stored. So none is lost if a replica
-	// dies.
+	// Sending lists the events that have a place and are at their first attempts. Each of them
+	// remains in the outbox until the outcomes of all its first attempts are stored, so no event is
+	// lost if a replica dies.
 	Sending []Sending
-	// Subscribers holds all webhooks of the account by id. It tells which webhooks want an event
-	// that gets its place.
+	// Subscribers contains all webhooks of the account by ID. It determines which webhooks get a
+	// newly placed event.
 	Subscribers map[string]Subscriber
-	// Restores are the restores of the database since which the feed has grown, oldest first.
+	// Restores lists the restores of the database after which the feed has grown, oldest first.
 	Restores []Restore
-	// Version names the stored state; it is zero while nothing is stored. ReadAt is when the
-	// state was read, by the database's clock: a replica with a wrong clock must delete nothing.
+	// Version identifies the stored state. It is zero while nothing is stored. ReadAt is the time
+	// of the read by the database's clock. A replica with a wrong clock must not delete anything.
 	Version, ReadAt time.Time
 }
 
-// Restore is a restore of the database, as a feed remembers it. Head was the feed's highest
-// place then. Before the restore, the feed may have given higher places to other events, which
-// are lost.
+// Restore is a feed's record of a restore of the database. Head is the feed's highest place at the
+// restore. Before the restore, the feed may have given higher places to other events, which are
+// lost.
 type Restore struct {
 	ID   string
 	Head int64
 }
 
-// Since notes that the database was last restored by the restore id, if there was one ("") and
-// the feed has not noted it yet. Call it before [Feed.Place], which stores the note.
+// Since records that the last restore of the database has this ID. It does nothing if the ID is ""
+// or already recorded. Call it before [Feed.Place], which stores the record.
 func (f *Feed) Since(id string) {
 	if id == "" || len(f.Restores) > 0 && f.Restores[len(f.Restores)-1].ID == id {
 		return
@@ -85,9 +85,9 @@ func (f *Feed) Since(id string) {
 	f.Restores = append(slices.Clip(f.Restores), Restore{id, f.Head})
 }
 
-// History names what the feed's places stand for. A restore begins a new history of a feed: the
-// places up to its [Restore.Head] stand for the same events as before, and higher ones do not.
-// It is zero for a feed that was never restored. A cursor carries it.
+// History identifies the events to which the feed's places refer. A restore begins a new history of
+// a feed. The places up to its [Restore.Head] refer to the same events as before, and higher places
+// do not. History is zero for a feed that was never restored. Cursors contain it.
 type History [4]byte
 
 func historyOf(restoreID string) (h History) {
@@ -96,7 +96,7 @@ func historyOf(restoreID string) (h History) {
 	return h
 }
 
-// History returns the present history.
+// History returns the current history.
 func (f *Feed) History() (h History) {
 	if n := len(f.Restores); n > 0 {
 		h = historyOf(f.Restores[n-1].ID)
@@ -104,8 +104,8 @@ func (f *Feed) History() (h History) {
 	return h
 }
 
-// Shared returns the highest place that stands for the same event in an earlier history as in
-// the present one. known is false if the feed does not know this history. It may be that of
+// Shared returns the highest place that refers to the same event in an earlier history and in the
+// current one. known is false if the feed does not know the earlier history. It may belong to
 // another restore of the same backup.
 func (f *Feed) Shared(h History) (place int64, known bool) {
 	place, known = f.Head, h == f.History()
@@ -116,8 +116,8 @@ func (f *Feed) Shared(h History) (place int64, known bool) {
 	return place, known
 }
 
-// Reached returns an error for a place of a history that is lost: CURSOR_AHEAD, with the cursor
-// from which a reader misses no event that is there now.
+// Reached returns the error CURSOR_AHEAD for a place of a lost history. The error contains the
+// cursor from which a reader misses no current event.
 func (f *Feed) Reached(p Place) error {
 	shared, known := f.Shared(p.History)
 	switch {
@@ -129,8 +129,8 @@ func (f *Feed) Reached(p Place) error {
 	return nil
 }
 
-// Ahead returns the error for a cursor or event of a time that a restore has undone. restart is
-// the cursor of the place from which to read on.
+// Ahead returns the error for a cursor or event from a time that a restore has undone. restart is
+// the cursor from which to continue.
 func Ahead(restart string) error {
 	return &apierr.Error{
 		Code: apierr.CursorAhead, RestartAfter: restart,
@@ -143,19 +143,19 @@ func Ahead(restart string) error {
 type Sending struct {
 	EventID  string
 	At       time.Time // the event's time
-	Since    time.Time // when it got its place
+	Since    time.Time // the time at which it got its place
 	Webhooks []string
 	// Event is set only in results of [Feed.Apart].
 	Event *Event
 }
 
-// MaxSending bounds how many events of an account are at their first attempts: each
-// placing reads and rewrites all of them.
+// MaxSending bounds the number of an account's events at their first attempts. Each placing reads
+// and rewrites all of them.
 const MaxSending = 100
 
-// Apart separates events without a place (fresh) from those at their first attempts.
-// lapsed lists the events whose first attempts started before the given time: their replica has
-// died. more means that there may be other events behind those in waiting.
+// Apart separates events without a place (fresh) from those at their first attempts. lapsed lists
+// the events with first attempts that started before the given time, because their replica has
+// died. more means that the outbox may have more events after those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
 	var last time.Time
@@ -172,8 +172,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// If an event were dropped here too early, it would get a second place. So drop only events
-		// that have certainly left the outbox: waiting lists all of its events up to last.
+		// If an event were dropped here too early, it would get a second place. Drop only events
+		// that have certainly left the outbox: waiting lists all events of the outbox up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -182,25 +182,24 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 	return slices.DeleteFunc(waiting, func(e *Event) bool { return there[e.ID] == nil }), lapsed
 }
 
-// Placing is one commit that gives events their places and moves them from the outbox
-// to the feed. It is valid only for the exact feed that it was made from.
+// Placing is one commit that gives events their places and moves them from the outbox to the feed.
+// It is valid only for the exact feed from which it was created.
 type Placing struct {
 	Before, After *Feed
 	Placed        []*Event
 	Pages         [][]*Event // the events of each new page, oldest page first
 }
 
-// Limits of one commit. Firestore does not limit the number of writes, but it limits
-// their size to 10 MiB, deletions included. A transaction also gets slower with
-// everything it touches.
+// These are the limits of one commit. Firestore does not limit the number of writes, but it limits
+// their total size to 10 MiB, including deletions. Each document also makes a transaction slower.
 const (
 	MaxPlaced = 200
 	maxWrites = 450
 	maxBytes  = 4 << 20
 )
 
-// Every placing rewrites the recent events, so there must be few of them. If there are too
-// many, they become a page. A page is one document, and Firestore limits a document to 1 MiB.
+// Every placing rewrites the recent events, so their number must be small. If there are too many,
+// they become a page. A page is one document, and Firestore limits a document to 1 MiB.
 const (
 	maxRecent      = 50
 	maxRecentBytes = 64 << 10
@@ -208,14 +207,14 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place gives the next places to the waiting events, in their order. It takes as many events
-// as fit into one commit together with their deliveries. It also drops expired events, so it
-// may have something to write even if no event waits. Otherwise it returns nil.
+// Place gives the next places to the waiting events, in their order. It takes as many events as fit
+// into one commit together with their deliveries. It also drops expired events, so it may have
+// something to write even without waiting events. Otherwise it returns nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, since places must have no gaps. The order of places is almost
-	// the order of times, so an expired event in the middle is kept only moments too long.
+	// Drop only from the front, because places must have no gaps. The order of places is almost the
+	// order of times, so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -227,7 +226,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 		e.Seq = after.Head
 	}
 	after.Recent = slices.Concat(after.Recent, p.Placed)
-	// Move all recent events, so that a page is as full as possible and never written again.
+	// Move all recent events, so a page is as full as possible and never written again.
 	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
 		p.Pages, after.Recent = pages(after.Recent), nil
 	}
@@ -241,7 +240,7 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	for i, e := range waiting {
 		wanting := len(f.Wanting(e.Type))
 		writes += 1 + wanting
-		bytes += e.size() * (2 + wanting) // deleted in the outbox, written in the feed and in each delivery
+		bytes += e.size() * (2 + wanting) // deleted from the outbox, written to the feed and to each delivery
 		if i == MaxPlaced || i > 0 && (writes > maxWrites || bytes > maxBytes) {
 			return waiting[:i]
 		}
@@ -249,9 +248,9 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send notes that some webhooks are making their first attempts of an event. It returns false
-// if there are no webhooks, or if too many events are at their first attempts. The event's
-// deliveries then need documents at once.
+// Send records that some webhooks are making their first attempts of an event. It returns false if
+// there are no webhooks or if too many events are at their first attempts. The event's deliveries
+// then need documents immediately.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
 		return false
@@ -286,11 +285,11 @@ func size(list []*Event) (bytes int) {
 	return bytes
 }
 
-// size returns roughly how many bytes an event takes in a document.
+// size returns the approximate size of an event in a document, in bytes.
 func (e *Event) size() int { return len(e.Data) + 500 }
 
-// Kept reports whether the event has not expired. The database deletes expired events
-// late, so answers must leave them out.
+// Kept reports whether the event has not expired. The database deletes expired events late, so
+// responses must omit them.
 func (e *Event) Kept(now time.Time) bool { return e.At.Add(events.Kept).After(now) }
 
 // Wanting lists the webhooks that receive events of type t.
@@ -304,21 +303,20 @@ func (f *Feed) Wanting(t events.Type) (ids []string) {
 	return ids
 }
 
-// ErrMoved means that another replica has given places in this feed meanwhile.
+// ErrMoved means that another replica has given places in this feed since it was read.
 var ErrMoved = errors.New("another replica has given places in this feed")
 
-// Query asks for a page of an account's feed.
+// Query selects a page of an account's feed.
 type Query struct {
 	AccountID string
 	Types     []events.Type // events of any of these types; empty means all types
-	Object    string        // "" means all
+	Object    string        // "" means all objects
 	Limit     int
 
-	Before  int64 // if Forward is false: only places below it; 0 means all
-	After   int64 // if Forward is true: only places above it
+	Before  int64 // if Forward is false, only places below it; 0 means all
+	After   int64 // if Forward is true, only places above it
 	Forward bool  // read oldest first, not newest first
-	// From is the cursor that Before or After come from, if there was one. [Feed.Reached] checks
-	// it.
+	// From is the cursor of Before or After, if there was one. [Feed.Reached] checks it.
 	From *Place
 }
 
@@ -334,28 +332,27 @@ func (q Query) Takes(e *Event, now time.Time) bool {
 type Page struct {
 	Events  []*Event
 	More    bool
-	History History // of the feed when it was read
+	History History // the feed's history at the time of the read
 }
 
-// Place is a place in an account's feed, as a cursor names it.
+// Place is a place in an account's feed, as a cursor contains it.
 type Place struct {
 	Seq     int64
 	History History
 }
 
-// Cursor converts a place in an account's feed to the text that callers see. Its checksum
-// includes the account. So a cursor that is mistyped or belongs to another account is
-// detected. It need not be secret: callers who made one up would only read their own feed
-// from another place.
+// Cursor converts a place in an account's feed to a text for callers. Its checksum includes the
+// account, which detects a mistyped cursor and a cursor of another account. It need not be secret.
+// Callers who guess a cursor only read their own feed from another place.
 func Cursor(accountID string, p Place) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
-	if p.History != (History{}) { // most feeds were never restored, and their cursors stay as short as they were
+	if p.History != (History{}) { // most feeds were never restored, so their cursors are short
 		b = append(b, p.History[:]...)
 	}
 	return base64.RawURLEncoding.EncodeToString(append(b, check(accountID, b)...))
 }
 
-// ParseCursor reads a cursor that Cursor returned for the same account.
+// ParseCursor parses a cursor that Cursor returned for the same account.
 func ParseCursor(accountID, text string) (p Place, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(b) != 12 && len(b) != 16 {

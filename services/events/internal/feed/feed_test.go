@@ -13,7 +13,7 @@ import (
 
 var now = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
 
-// A commit takes two hundred events, and fewer if each has many deliveries.
+// A commit takes two hundred events, or fewer if each event has many deliveries.
 func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	t.Parallel()
 	for webhooks, want := range map[int]int{0: 200, 1: 200, 20: 21} {
@@ -29,15 +29,15 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 		}
 		p := f.Place(waiting)
 		if head := p.After.Head; len(p.Placed) != want || p.Placed[0].Seq != 8 || p.Placed[want-1].Seq != head || head != int64(7+want) || f.Head != 7 {
-			t.Errorf("%d webhooks: %d places up to %d, want %d", webhooks, len(p.Placed), head, want)
+			t.Errorf("with %d webhooks, Place gave %d places up to %d, want %d", webhooks, len(p.Placed), head, want)
 		}
 		if n := len(f.Wanting(events.LinkCreated)); n != webhooks {
-			t.Errorf("%d want it, want %d", n, webhooks)
+			t.Errorf("%d webhooks want the event, want %d", n, webhooks)
 		}
 	}
 }
 
-// A few events stay in the feed's document. Many become pages, and no page is too long.
+// A few events are in the feed's document. Many events become pages, and no page may be too long.
 func TestEventsBecomePages(t *testing.T) {
 	t.Parallel()
 	list := func(n, size int) (out []*feed.Event) {
@@ -52,9 +52,9 @@ func TestEventsBecomePages(t *testing.T) {
 		pages           []int
 	}{
 		"a few":                {list(10, 100), list(40, 100), 40, nil},
-		"one more":             {list(50, 100), list(1, 100), 1, []int{51}},
+		"one event more":       {list(50, 100), list(1, 100), 1, []int{51}},
 		"more than a page":     {list(50, 100), list(180, 100), 180, []int{200, 30}},
-		"long ones":            {nil, list(20, 70_000), 20, []int{7, 7, 6}},
+		"long events":          {nil, list(20, 70_000), 20, []int{7, 7, 6}},
 		"more than one commit": {nil, list(200, 70_000), 29, []int{7, 7, 7, 7, 1}},
 	} {
 		p := (&feed.Feed{Recent: c.recent, Head: int64(len(c.recent))}).Place(c.waiting)
@@ -67,7 +67,7 @@ func TestEventsBecomePages(t *testing.T) {
 			left = len(c.recent) + c.placed
 		}
 		if len(p.Placed) != c.placed || !slices.Equal(pages, c.pages) || len(p.After.Recent) != left {
-			t.Errorf("%s: %d placed, pages %v, %d recent; want %d, %v, %d", name, len(p.Placed), pages, len(p.After.Recent), c.placed, c.pages, left)
+			t.Errorf("%s: %d events placed, the pages %v and %d recent events; want %d, %v and %d", name, len(p.Placed), pages, len(p.After.Recent), c.placed, c.pages, left)
 		}
 	}
 }
@@ -78,14 +78,14 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 	young := &feed.Event{At: now.Add(-events.Kept + time.Second), Seq: 8}
 	p := (&feed.Feed{Head: 8, Recent: []*feed.Event{old, young}, ReadAt: now}).Place(nil)
 	if p == nil || len(p.After.Recent) != 1 || p.After.Recent[0] != young || p.After.Head != 8 || len(p.Placed) != 0 {
-		t.Fatalf("afterwards %+v", p)
+		t.Fatalf("Place returned %+v, want only the young event, without a new place", p)
 	}
 	if p := p.After.Place(nil); p != nil {
-		t.Errorf("nothing to write, but %+v", p)
+		t.Errorf("Place returned %+v, want nil, because there is nothing to write", p)
 	}
 }
 
-// An event at its first attempts is still in the outbox, and keeps its place.
+// An event at its first attempts is still in the outbox and must keep its place.
 func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	t.Parallel()
 	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }
@@ -98,22 +98,22 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	waiting := []*feed.Event{event("evt_dead", 1), event("evt_tried", 2), event("evt_new", 3)}
 	fresh, lapsed := f.Apart(waiting, true, now.Add(time.Second))
 	if len(fresh) != 1 || fresh[0].ID != "evt_new" {
-		t.Errorf("fresh %+v", fresh)
+		t.Errorf("the fresh events are %+v, want evt_new", fresh)
 	}
 	if len(lapsed) != 1 || lapsed[0].EventID != "evt_dead" || lapsed[0].Event == nil || len(lapsed[0].Webhooks) != 1 {
-		t.Errorf("lapsed %+v", lapsed)
+		t.Errorf("the lapsed events are %+v, want evt_dead", lapsed)
 	}
 	var left []string
 	for _, s := range f.Sending {
 		left = append(left, s.EventID)
 	}
-	// Behind the events that were read, the outbox may have more.
+	// The outbox may have more events after those that were read.
 	if want := []string{"evt_dead", "evt_tried", "evt_behind"}; !slices.Equal(left, want) {
-		t.Errorf("%v are at their first attempts, want %v", left, want)
+		t.Errorf("the events at their first attempts are %v, want %v", left, want)
 	}
 	p := f.Place(fresh)
 	if !p.Send(fresh[0], []string{"whk_1"}, now) || len(p.Leaving()) != 0 || len(p.After.Sending) != 4 || len(f.Sending) != 3 {
-		t.Errorf("placing %+v", p)
+		t.Errorf("the placing is %+v, want the fresh event at its first attempts", p)
 	}
 	for range feed.MaxSending {
 		p.Send(event("evt_more", 4), []string{"whk_1"}, now)
@@ -122,6 +122,6 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 		t.Errorf("%d events are at their first attempts, want %d", len(p.After.Sending), feed.MaxSending)
 	}
 	if f.Apart(nil, false, now); len(f.Sending) != 0 {
-		t.Errorf("nothing is in the outbox, and %+v at their first attempts", f.Sending)
+		t.Errorf("with an empty outbox, the events at their first attempts are %+v, want none", f.Sending)
 	}
 }

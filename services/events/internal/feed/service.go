@@ -13,55 +13,57 @@ import (
 
 // Store reads feeds.
 type Store interface {
-	// Page reads a page. It covers every event that has a place. It fails as [Feed.Reached] says.
+	// Page reads a page. It contains every event that has a place. It fails in the same cases as
+	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
-	// Feed reads the account's feed without its pages. A feed without events is empty.
+	// Feed reads the account's feed without its pages. The feed of an account without events is
+	// empty.
 	Feed(ctx context.Context, accountID string) (*Feed, error)
-	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if
-	// there is no such event.
+	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if there is no
+	// such event.
 	PlaceOf(ctx context.Context, accountID, eventID string) (int64, error)
 }
 
 // Settler gives waiting events their places.
 type Settler struct {
-	// Settle returns once every event committed before the call has a place. If that fails, the
-	// events get their places later.
+	// Settle returns when every event that was committed before the call has a place. If it fails,
+	// the events get their places later.
 	Settle func(ctx context.Context, accountID string)
 	// News returns a channel that is closed when the account's feed grows after the call. Call
 	// forget to stop waiting.
 	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
-// Limits of held requests in one replica, to bound their memory.
+// These limits of held requests in one replica bound their memory.
 const (
 	maxHeldOfAccount = 20
 	maxHeld          = 5_000
 )
 
-// recheck is how often a held request reads the feed even if there is no news, because a
-// hint may not reach this replica.
+// recheck is the interval at which a held request reads the feed without a hint, because a hint may
+// not reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.
 type Service struct {
 	store   Store
 	settler Settler
-	// restored returns the id of the last restore of the database if events that it has lost
-	// could still be kept, otherwise "".
+	// restored returns the ID of the last restore of the database while events that it lost could
+	// still be kept, and otherwise "".
 	restored func() string
 	stop     chan struct{}
 	once     sync.Once
-	held     *turns.Slots // one for each request that waits
+	held     *turns.Slots // one slot for each waiting request
 }
 
-// NewService makes a service. restored returns the id of the last restore of the database, if
-// events that it has lost could still be kept, otherwise "".
+// NewService returns a service. restored returns the ID of the last restore of the database while
+// events that it lost could still be kept, and otherwise "".
 func NewService(store Store, settler Settler, restored func() string) *Service {
 	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
-// Place returns the place that a cursor stands for. The cursor comes from an earlier answer,
-// or is the id of an event, or "" for the start of the feed. from is for [Query.From].
+// Place returns the place to which a cursor refers. The cursor comes from an earlier response, or
+// it is the ID of an event, or "" for the start of the feed. from is for [Query.From].
 func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int64, from *Place, err error) {
 	if cursor == "" {
 		return 0, nil, nil
@@ -72,7 +74,7 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int6
 	}
 	seq, err = s.store.PlaceOf(ctx, accountID, cursor)
 	if errors.Is(err, ErrCursor) {
-		// The caller may know the event from a delivery made only a moment ago.
+		// The caller may know the event from a delivery a moment ago.
 		s.settler.Settle(ctx, accountID)
 		seq, err = s.store.PlaceOf(ctx, accountID, cursor)
 	}
@@ -82,8 +84,8 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int6
 	return seq, nil, err
 }
 
-// lost returns the error for the id of an event that is not there. Readers store ids of events
-// that they have just got, so after a restore it is probably an event that the restore has lost.
+// lost returns the error for the ID of an event that does not exist. Readers store the IDs of
+// events that they have just received. After a restore, the restore has probably lost this event.
 func (s *Service) lost(ctx context.Context, accountID string) error {
 	restore := s.restored()
 	if restore == "" {
@@ -110,7 +112,7 @@ func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	return f.Head, nil
 }
 
-// Read reads a page. The page covers all changes made before the call.
+// Read reads a page. The page contains all changes before the call.
 func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	s.settler.Settle(ctx, q.AccountID)
 	return s.store.Page(ctx, q)
@@ -119,9 +121,8 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 // Page reads a page of the events that already have a place.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is like Read, but holds the request until the page has an event or the time wait is
-// over. When the service stops, Wait returns early with an empty page, so that the caller
-// asks another replica.
+// Wait is like Read, but it holds the request until the page has an event or the wait is over. When
+// the service stops, Wait returns early with an empty page, so the caller asks another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {
@@ -131,7 +132,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	defer release()
 	end := time.After(wait)
 	for {
-		// Subscribe before reading, so that an event right after the read is not missed.
+		// Subscribe before reading, so an event immediately after the read is not missed.
 		news, forget := s.settler.News(q.AccountID)
 		page, err := s.Read(ctx, q)
 		if err != nil || len(page.Events) > 0 {
@@ -156,5 +157,5 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	}
 }
 
-// Stop ends every held request. Later requests are no longer held.
+// Stop ends every held request. Later requests are not held.
 func (s *Service) Stop() { s.once.Do(func() { close(s.stop) }) }

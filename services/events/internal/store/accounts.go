@@ -11,13 +11,13 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Standings returns where auth's decisions about accounts are stored.
+// Standings returns the store of auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
 
-// setOf returns the set of everything stored about accounts except their feeds. Webhooks
-// are erased first, so that nothing more can be sent.
+// setOf returns the set of everything stored about accounts except their feeds. It erases webhooks
+// first, so no more messages can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)
@@ -33,34 +33,33 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 	return db.Set(s.hooks, traces(replays), traces(deliveries), traces(outbox.Collection), old)
 }
 
-// Indexes completes the contents of firestore.indexes.json; see [record.Set.Indexes].
+// Indexes completes the content of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is how many documents one commit removes. A commit that removes pages of the
-// feed removes only ofPages, because a page has up to 600 kB, and an event or a delivery up
-// to about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
+// erasePage is the number of documents that one commit removes. A commit that removes pages of the
+// feed removes only ofPages, because a page has up to 600 kB. An event or a delivery has up to
+// about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
 const (
 	erasePage = 100
 	ofPages   = 10
 )
 
-// EraseSome removes up to a page of an account's records, and reports whether there
-// may be more.
+// EraseSome removes up to a page of an account's records, and reports whether there may be more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	// Delete the feed first: otherwise a replica could create deliveries for the webhooks that
-	// it still lists.
+	// Delete the feed first. Otherwise a replica could create deliveries for the webhooks that it
+	// still lists.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
 		return true, err
 	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// Delete it again at the end: an event that was not erased yet may have got a place
-	// meanwhile, and that creates the feed again.
+	// Delete the feed again at the end. An event that was not erased yet may have got a place,
+	// which creates the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
-// Remains reports whether anything is stored about an account besides its standing.
+// Remains reports whether the database contains anything about an account besides its standing.
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
 		return true, err
@@ -68,8 +67,8 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent means that nothing may be sent to the
-// account. Both are read at the same instant.
+// Receiver reads a webhook of an account. silent means that the account may not be sent messages.
+// It reads both at the same point in time.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()

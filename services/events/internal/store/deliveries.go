@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while the delivery is
-// pending. Sweeps find it by them.
+// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while the delivery is pending.
+// Sweeps use them to find the delivery.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -81,15 +81,15 @@ var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryD
 	return d
 })
 
-// unreadableFor is how long an unreadable due record is put off.
+// unreadableFor is the time for which an unreadable due record is deferred.
 const unreadableFor = time.Hour
 
-// readable returns those due deliveries that can be read. It puts off the others, so
-// that they do not hide the deliveries behind them, and returns an error if that fails.
+// readable returns the readable ones of these due deliveries. It defers the others, so they do not
+// hide later deliveries. It returns an error if that fails.
 func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
 	out, broken := firestoredb.Sift(snaps, readDelivery)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "cannot read a delivery; putting it off for an hour", "error", b.Err)
+		slog.ErrorContext(ctx, "cannot read a delivery; retrying in an hour", "error", b.Err)
 		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later(), firestore.Update{Path: "deferred", Value: firestore.Delete}))
 	}
 	return out, err
@@ -106,8 +106,8 @@ func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, 
 	return firestoredb.IgnoreMoved(err)
 }
 
-// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there
-// are more.
+// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there are
+// more.
 func (s *Store) Deliveries(ctx context.Context, webhookID string, p paging.Page) (page []*webhook.Delivery, more bool, err error) {
 	q := s.db.Collection(deliveries).Where("webhookId", "==", webhookID)
 	return firestoredb.Page(ctx, s.db, "list deliveries", q, p, readDelivery)
@@ -131,8 +131,8 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed drops finished events only at its next change, so leave out old ones. After
-		// two leases, another replica has taken over.
+		// The feed drops finished events only at its next change, so omit old ones. After two
+		// leases, another replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
 			refs = append(refs, s.outboxRef(e.EventID))
@@ -150,7 +150,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	return list, err
 }
 
-// AddDelivery stores a new delivery. It leaves an existing one unchanged.
+// AddDelivery stores a new delivery. It does not change an existing one.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 	err := s.db.Create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
 	if errors.Is(err, firestoredb.ErrExists) {
@@ -167,15 +167,15 @@ func (s *Store) PutDelivery(ctx context.Context, d *webhook.Delivery) error {
 	})
 }
 
-// DueOf lists up to n of a webhook's deliveries that are due, the earliest first. full
-// says that there may be more.
+// DueOf lists up to n of a webhook's due deliveries, earliest first. full means that there may be
+// more.
 func (s *Store) DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	return s.waitingOf(ctx, n, s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
 		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc))
 }
 
-// DeferredOf lists up to n of a webhook's deliveries that wait for its lane, the oldest
-// first. full says that there may be more.
+// DeferredOf lists up to n of a webhook's deliveries that wait for room in its lane, oldest first.
+// full means that there may be more.
 func (s *Store) DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	return s.waitingOf(ctx, n, s.deferredOf(webhookID))
 }
@@ -194,13 +194,13 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that wait for its lane. It stops counting at most.
+// CountDeferred counts a webhook's deliveries that wait for room in its lane. It counts up to most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
-// Save writes a delivery over the version that was read. It returns false if the stored
-// delivery has been changed or removed since then.
+// Save writes a delivery over the version that was read. It returns false if the stored delivery
+// has been changed or removed since.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	var err error
 	if d.Flight == nil {
@@ -214,9 +214,8 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	return err == nil, err
 }
 
-// land creates the document of a delivery after its first attempt. The event must still be
-// in the outbox. If it is not, another replica has taken over or the account was
-// erased.
+// land creates the document of a delivery after its first attempt. The event must still be in the
+// outbox. Otherwise another replica has taken over, or the account was erased.
 func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
 	var committed firestore.CommitResponse
 	write := func(_ context.Context, tx *firestore.Transaction) (err error) {
@@ -241,8 +240,8 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	return err
 }
 
-// TakeOver creates the deliveries of an event that do not exist yet, and removes the event
-// from the outbox. If the event has left the outbox already, TakeOver does nothing.
+// TakeOver creates the missing deliveries of an event and removes the event from the outbox. If the
+// event has already left the outbox, TakeOver does nothing.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "take over first attempts", func(tx *record.Tx) error {
 		refs := []firestoredb.Ref{s.outboxRef(eventID)}
@@ -265,11 +264,12 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 
 // saveOver updates a stored delivery.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
-	// Write only the fields that an attempt can change. The payload and the others never change.
+	// Write only the fields that an attempt can change. The payload and the other fields never
+	// change.
 	doc := s.fromDelivery(d)
-	// Delete empty fields: an update would store them as zero values, although the tags leave
-	// them out of a new document. Queries find waiting deliveries by these fields, so a finished
-	// delivery must not have them.
+	// Delete empty fields. An update would store them as zero values, although the tags omit them
+	// in a new document. Queries find waiting deliveries by these fields, so a finished delivery
+	// must not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -290,7 +290,7 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	})
 }
 
-// Drop removes a delivery whose webhook is gone.
+// Drop removes a delivery of a deleted webhook.
 func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 	if d.Flight == nil {
 		return s.db.DeleteAll(ctx, "drop delivery", s.deliveryRef(d.ID))
@@ -307,9 +307,8 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 const dueLimit = 200
 
 // Due lists a page of the due deliveries of up to 30 lanes, oldest first. It starts after the place
-// behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
-// following page; next is zero if there is none. Due may return deliveries together with an
-// error.
+// behind, or at the oldest delivery if behind is zero. Pass next as behind to read the following
+// page. next is zero if there is none. Due may return deliveries together with an error.
 func (s *Store) Due(ctx context.Context, lanes []int, behind paging.Place) (
 	list []*webhook.Delivery, next paging.Place, err error,
 ) {
@@ -324,7 +323,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, behind paging.Place) (
 	}
 	if len(snaps) == dueLimit {
 		last := snaps[len(snaps)-1]
-		at, _ := last.Data()["dueAt"].(time.Time) // the query orders by it
+		at, _ := last.Data()["dueAt"].(time.Time) // the query orders by this field
 		next = paging.Place{At: at, ID: last.Ref.ID}
 	}
 	list, err = s.readable(ctx, snaps)
@@ -349,12 +348,12 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's replays that have not ended. It stops counting at most.
+// OpenReplays counts a webhook's unfinished replays. It counts up to most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
 
-// AddReplay stores a requested replay. It leaves an existing one unchanged.
+// AddReplay stores a requested replay. It does not change an existing one.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
 	err := s.db.Create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
 	if errors.Is(err, firestoredb.ErrExists) {
@@ -369,7 +368,7 @@ var readReplay = firestoredb.Reader(func(snap firestoredb.Snap, d *replayDoc) *w
 	}
 })
 
-// Replays lists the replays that are due.
+// Replays lists the due replays.
 func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	snaps, err := s.db.Query(ctx, "list replays",
 		s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
@@ -378,16 +377,16 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	}
 	out, broken := firestoredb.Sift(snaps, readReplay)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "cannot read a replay; putting it off for an hour", "error", b.Err)
+		slog.ErrorContext(ctx, "cannot read a replay; retrying in an hour", "error", b.Err)
 		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later()))
 	}
 	return out, err
 }
 
-// Advance writes the deliveries that a step of a replay has created, and the replay's new
-// state. If next is nil, it deletes the replay. A delivery's id comes from the replay and the
-// event, so a repeated step creates it only once. If two replicas do the same step, one of
-// them changes nothing.
+// Advance writes the deliveries that a step of a replay has created, and the replay's new state. If
+// next is nil, it deletes the replay. A delivery's ID is derived from the replay and the event, so
+// a repeated step creates it only once. If two replicas execute the same step, one of them changes
+// nothing.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc
@@ -407,13 +406,13 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 	})
 }
 
-// RestReplay puts a replay off for a moment.
+// RestReplay postpones a replay for a short time.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // the replay may have ended
 }
 
-// DropReplay removes a replay whose webhook is gone.
+// DropReplay removes a replay of a deleted webhook.
 func (s *Store) DropReplay(ctx context.Context, id string) error {
 	return s.db.DeleteAll(ctx, "drop replay", s.replayRef(id))
 }

@@ -24,11 +24,11 @@ type feedDoc struct {
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// Restores is absent from the feeds of a database that was never restored.
+	// Restores is absent in the feeds of a database that was never restored.
 	Restores []restoreDoc `firestore:"restores,omitempty"`
 	// TrimOn is the day on which the oldest event in Recent has expired. Sweeps use it to find
-	// inactive accounts. It is a day and not a time, so it changes the index at most once per
-	// account and day. A time would change the index on almost every write.
+	// inactive accounts. A day changes the index at most once per account and day. A time would
+	// change the index on almost every write.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -49,8 +49,8 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
-// pageDoc is feedPages/{account}~{first place}: some events of an account, with
-// consecutive places from First to Last.
+// pageDoc is feedPages/{account}~{first place}: some events of an account, with consecutive places
+// from First to Last.
 type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
@@ -141,15 +141,15 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	return fmt.Sprintf("%s~%020d", accountID, d.First), d
 }
 
-// Queries find pages by their keys. The keys of a page are the ids, types and objects of its
+// Queries find pages by their keys. The keys of a page are the IDs, types and objects of its
 // events, and each pair of object and type. Keys of different kinds are never equal.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
-// maxKeys is how many values a Firestore query can compare with.
+// maxKeys is the number of values with which a Firestore query can compare.
 const maxKeys = 30
 
-// keysOf returns the keys for a query. Only a page that has at least one of these keys can
-// hold a part of the response. If there are no keys, every page can.
+// keysOf returns the keys for a query. Only a page with at least one of these keys can contain a
+// part of the response. If there are no keys, every page can.
 func keysOf(q feed.Query) (keys []string) {
 	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
 	switch {
@@ -184,15 +184,15 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed and adds their deliveries. If the feed has changed since
-// it was read, Place returns feed.ErrMoved. A change of the feed's subscribers counts too: a
-// webhook created before one of these events must get that event. Place removes from the
-// outbox all events that are not at their first attempts. The deliveries can be saved
-// afterwards without reading them first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed since it was
+// read, Place returns feed.ErrMoved. A change of the feed's subscribers also counts, because a
+// webhook that was created before one of these events must get that event. Place removes all events
+// from the outbox that are not at their first attempts. The deliveries can then be saved without
+// reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Use preconditions instead of reads: the commit then takes one call to the database, and
-	// no change of the account can abort it.
+	// Use preconditions instead of reads. The commit then needs one call to the database, and no
+	// change of the account can abort it.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, e := range p.Leaving() {
-			// Require that the event still exists: an event that was erased must not come back.
+			// The event must still exist, because an erased event must not come back.
 			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
@@ -232,7 +232,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 	return nil
 }
 
-// putFeed writes a feed over the version that it was made from.
+// putFeed writes a feed over the version from which it was created.
 func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 	d := feedDoc{Head: f.Head, Recent: eventDocs(f.Recent)}
 	for _, e := range f.Sending {
@@ -258,11 +258,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads an account's events in the outbox, in the order of commits. Most have no
-// place; up to sending of them have one. It reads as many events as one commit takes, or all
-// events of one millisecond if these are more. If more is true, there may be other events
-// behind these, and at least one event of the list has no place. Waiting sets aside an event
-// that cannot be read, because it would block all events behind it.
+// Waiting reads an account's events in the outbox, in commit order. Most of them have no place. Up
+// to sending of them have one. It reads as many events as one commit takes, or all events of one
+// millisecond if these are more. If more is true, the outbox may have more events after these, and
+// at least one event of the list has no place. Waiting sets aside an unreadable event, because it
+// would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -271,7 +271,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// Repeat the query after setting events aside, since it then finds others instead.
+	// Repeat the query after setting events aside, because it then finds others instead.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -291,8 +291,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			found = append(found, dated{waitingEvent(snap.Ref.ID, &d), snap.CreateTime, d.Order})
 		}
 		if more = len(snaps) == limit; more && !again {
-			// The limit may have split the last millisecond, and its first changes may be among
-			// the unread ones.
+			// The limit may have split the last millisecond, and its first changes may be among the
+			// unread ones.
 			last := found[len(found)-1].event.At
 			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > sending {
 				found = found[:whole]
@@ -301,8 +301,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			}
 		}
 	}
-	// Do not sort by "at", which the database truncates to the millisecond: two changes of one
-	// record could swap. The commit time is exact, and order sorts the events of one commit.
+	// Do not sort by "at", which the database truncates to the millisecond, because two changes of
+	// one record could swap. The commit time is exact, and order sorts the events of one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})
@@ -313,26 +313,26 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 	return list, more, nil
 }
 
-// withoutPlace sets aside an unreadable event. The document stays until it expires.
+// withoutPlace sets aside an unreadable event. The document remains until it expires.
 func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
-	slog.ErrorContext(ctx, "cannot read an event; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
+	slog.ErrorContext(ctx, "cannot read an event; the feed will not contain it", "event", snap.Ref.ID, "error", why)
 	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete})
 }
 
-// sweepPage is how many documents a page of a sweep reads.
+// sweepPage is the number of documents on a page of a sweep.
 const sweepPage = 100
 
-// Waiters lists accounts after the given one that have events without a place. oldest holds
-// the time of each account's oldest such event. next is where to continue, or "" at the end.
-// If one account fills a page, the next page starts after that account, so its backlog does
-// not hide others.
+// Waiters lists accounts after the given one that have events without a place. oldest contains the
+// time of each account's oldest such event. next is the account from which to continue, or "" at
+// the end. If one account fills a page, the next page starts after that account, so its backlog
+// does not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
 		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).
 		Limit(sweepPage).Select("waiting", "at"))
 	oldest = map[string]time.Time{}
 	for _, snap := range snaps {
-		account, _ := snap.Data()["waiting"].(string) // the query compares it with a string
+		account, _ := snap.Data()["waiting"].(string) // the query compares this field with a string
 		if _, seen := oldest[account]; !seen {
 			oldest[account], _ = snap.Data()["at"].(time.Time)
 		}
@@ -343,7 +343,7 @@ func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]ti
 	return oldest, next, err
 }
 
-// Expired lists accounts that have expired events among their recent ones.
+// Expired lists accounts with expired events among their recent ones.
 func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 	return s.db.IDs(ctx, "list feeds to trim", s.db.Collection(feeds).
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
@@ -360,8 +360,8 @@ func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, 
 	return place, err
 }
 
-// PlaceAt returns the place before the account's first event at t or later. found is false
-// if there is no such event.
+// PlaceAt returns the place before the account's first event at t or later. found is false if there
+// is no such event.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	is := func(e *feed.Event) bool { return !e.At.Before(t) }
 	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -369,12 +369,12 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 	return place - 1, found, err
 }
 
-// first returns the place of the first event for which the function is returns true. It
-// looks in the first page that q finds, and then in the recent events.
+// first returns the place of the first event for which is returns true. It looks in the first page
+// that q finds, and then in the recent events.
 func (s *Store) first(
 	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
 ) (place int64, found bool, err error) {
-	// Read the feed before the pages, so that an event that moves to a page meanwhile is found.
+	// Read the feed before the pages, so an event that moves to a page in between is found.
 	f, err := s.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -395,11 +395,10 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. The database deletes expired events late, so Page leaves
-// them out.
+// Page reads a page of a feed. The database deletes expired events late, so Page omits them.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
-	// Read the feed before the pages, so that an event that moves to a page meanwhile is found.
-	// If an event is found in both, take it only once.
+	// Read the feed before the pages, so an event that moves to a page in between is found. If both
+	// contain an event, take it only once.
 	f, err := s.Feed(ctx, q.AccountID)
 	if err != nil {
 		return feed.Page{}, err
@@ -435,11 +434,11 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	return out, err
 }
 
-// pagesAtATime is how many pages one query of a reader reads.
+// pagesAtATime is the number of pages that one query of a reader reads.
 const pagesAtATime = 4
 
-// pages calls take for each event of the pages that may match q, in the order of the
-// answer, until take returns false.
+// pages calls take for each event of the pages that may match q, in the order of the response,
+// until take returns false.
 func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
 	find := s.pagesOf(q.AccountID)
 	if keys := keysOf(q); len(keys) > 0 {
@@ -447,9 +446,9 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
-		// When reading forwards, order pages by their last place; when reading backwards, by their
-		// first. The query then starts with the page that the caller's place is in, so no separate
-		// query has to look for it.
+		// When reading forwards, order pages by their last place. When reading backwards, order
+		// them by their first place. The query then starts with the page of the caller's place, so
+		// no separate query is needed to find it.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:
@@ -471,11 +470,11 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 					return nil
 				}
 			}
-			if !list[len(list)-1].Kept(s.now()) { // the page's newest event if Forward is set, its oldest if not
+			if !list[len(list)-1].Kept(s.now()) { // with Forward this is the page's newest event, and otherwise its oldest
 				if !q.Forward {
 					return nil
 				}
-				// Expired pages of many days may come before the valid ones. Skip them.
+				// Expired pages of many days may precede the valid ones. Skip them.
 				place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
 				if err != nil || !found {
 					return err

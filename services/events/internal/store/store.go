@@ -10,9 +10,9 @@
 //	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also creates its deliveries. For webhooks that
-// are tried at once it only names them in the feed, and leaves the event in the outbox. So
-// an event with a place is on its way to every subscriber, whichever process dies next.
+// The commit that gives an event its place also creates its deliveries. For webhooks that are tried
+// immediately, it only records the first attempts in the feed and leaves the event in the outbox.
+// An event with a place therefore reaches every subscriber, whichever process dies next.
 package store
 
 import (
@@ -47,8 +47,8 @@ type Store struct {
 
 var _ webhook.Store = (*Store)(nil)
 
-// New makes a store. shown renders a webhook for events, as the API shows it. lanes is
-// how many parts the index of due deliveries has.
+// New returns a store. shown converts a webhook to its form in events and in the API. lanes is the
+// number of parts of the index of due deliveries.
 func New(
 	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
 ) *Store {

@@ -24,7 +24,7 @@ func TestWaitsTellsWhatEventsAndDeliveriesWaitFor(t *testing.T) {
 	clock := func() time.Time { return now }
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	out := outbox.New(db, nil, clock)
-	s := store.New(db, nil, out, clock, func(*webhook.Webhook) any { return nil }, 70) // more lanes than one query takes
+	s := store.New(db, nil, out, clock, func(*webhook.Webhook) any { return nil }, 70) // more lanes than one query reads
 	want := func(when string, depths map[string]string) {
 		t.Helper()
 		for _, l := range s.Waits() {
@@ -34,7 +34,7 @@ func TestWaitsTellsWhatEventsAndDeliveriesWaitFor(t *testing.T) {
 				got += " for " + now.Sub(d.Oldest).Round(time.Second).String()
 			}
 			if err != nil || got != depths[l.For] {
-				t.Errorf("%s: for %s wait %s, %v; want %s", when, l.For, got, err, depths[l.For])
+				t.Errorf("%s: the work that waits for %s is %s, %v; want %s", when, l.For, got, err, depths[l.For])
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is the state of a delivery. This table lists everything that can happen to a
-// delivery, with the method of [Delivery] for it. Package delivery decides when to call the
-// methods, and the store keeps the result:
+// Status is the state of a delivery. This table lists all changes of a delivery, with the method of
+// [Delivery] for each. Package delivery decides when to call the methods, and the store keeps the
+// result:
 //
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
@@ -31,16 +31,16 @@ import (
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
 //
-// (*) The delivery has no document yet, only a [Flight]. The feed names its event, which
-// stays in the outbox until the next state is stored. After Lease, a replica that finds
-// the event there creates the document, and the delivery is due at once.
+// (*) The delivery has no document yet, only a [Flight]. The feed refers to its event, which
+// remains in the outbox until the next state is stored. After Lease, a replica that finds the event
+// in the outbox creates the document, and the delivery is due immediately.
 //
-// "Due" is when any replica may take it. If the replica that has claimed a delivery dies,
-// the delivery becomes due at the end of its lease. Deferred deliveries do not slow down
-// sweeps: their webhook's lane asks for them when it has room.
+// "Due" is the time from which any replica may take the delivery. If the replica that has claimed a
+// delivery dies, the delivery becomes due at the end of its lease. Deferred deliveries do not slow
+// down sweeps, because their webhook's lane loads them when it has room.
 type Status string
 
-// The states.
+// These are the states.
 const (
 	Pending   Status = "pending"
 	Delivered Status = "delivered"
@@ -56,35 +56,35 @@ type Delivery struct {
 	EventType events.Type
 	CreatedAt time.Time
 	Status    Status
-	Attempts  []Attempt // the last MaxAttempts, oldest first
-	Tries     int       // tries since it was created, or since the owner last retried it
-	NextTry   time.Time // when a pending delivery is tried next; zero until its first attempt ends
+	Attempts  []Attempt // the last MaxAttempts attempts, oldest first
+	Tries     int       // attempts since the creation or the owner's last retry
+	NextTry   time.Time // the time of a pending delivery's next attempt; zero until its first attempt ends
 
-	// Payload is the event's data as JSON, and EventAt its time. They are copies, so that an attempt
+	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so an attempt
 	// need not read the feed.
 	Payload string
 	EventAt time.Time
 
-	// DueAt is when any replica may take the delivery. A claim moves DueAt to the end of the
-	// lease. If the replica dies, another one can take the delivery then.
+	// DueAt is the time from which any replica may take the delivery. A claim sets DueAt to the end
+	// of the lease. If the replica dies, another one can then take the delivery.
 	DueAt time.Time
-	// Deferred is set while the delivery's lane is full. When the lane has room, it asks for the
+	// Deferred is set while the delivery's lane is full. When the lane has room, it loads the
 	// delivery.
 	Deferred bool
-	// Version names the stored state from which this value was read. A change is written only
+	// Version identifies the stored state from which this value was read. A change is written only
 	// if that state is still stored.
 	Version time.Time
 	// Flight is set during the first attempt. Nothing about this attempt is stored until it ends.
 	Flight *Flight
 }
 
-// Place returns where the delivery stands in its webhook's list.
+// Place returns the delivery's place in its webhook's list.
 func (d *Delivery) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
 // Flight is shared by the first attempts of one event.
 type Flight struct {
 	mu   sync.Mutex
-	left int // tries whose outcome is not stored yet
+	left int // attempts with an outcome that is not stored yet
 }
 
 // Fly puts deliveries of one event into a flight.
@@ -95,9 +95,9 @@ func Fly(list []*Delivery) {
 	}
 }
 
-// Land takes the delivery out of its flight with a commit that stores the outcome. The last
-// commit of a flight also removes the event from the outbox. The commits run one after
-// another, so that exactly one of them is the last.
+// Land takes the delivery out of its flight with a commit that stores the outcome. The last commit
+// of a flight also removes the event from the outbox. The commits run one after another, so exactly
+// one of them is the last.
 func (d *Delivery) Land(commit func(last bool) error) error {
 	f := d.Flight
 	f.mu.Lock()
@@ -110,10 +110,9 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 	return err
 }
 
-// Send creates the delivery of an event to a webhook. source is the id of the webhook, or of
-// the replay that causes the delivery. Calling Send again with the same source and event
-// returns a delivery with the same id. inHand means that a lane of this replica has the
-// delivery.
+// Send creates the delivery of an event to a webhook. source is the ID of the webhook, or of the
+// replay that causes the delivery. Calling Send again with the same source and event returns a
+// delivery with the same ID. inHand means that a lane of this replica has the delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: deliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -127,33 +126,33 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	return d
 }
 
-// deliveryID names the delivery of an event that source causes.
+// deliveryID returns the ID of the delivery of an event that source causes.
 func deliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
-// Repeated reports whether a replay caused the delivery, so that its event may be old.
+// Repeated reports whether a replay caused the delivery, so its event may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
-// Claim reserves the delivery: no other replica takes it before Lease has passed.
+// Claim reserves the delivery. No other replica takes it before Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
 // PutOff makes the delivery wait until its lane has room, or until t.
 func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
 
-// Release hands the delivery back, so that any replica may take it.
+// Release hands the delivery back, so any replica may take it.
 func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
 
-// Again restarts the delivery's tries, whatever its status.
+// Again restarts the delivery's attempts, whatever its status is.
 func (d *Delivery) Again(now time.Time) {
 	d.Release(now)
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// MaxLanes is the maximum number of lanes of the index of due deliveries. The index needs
-// lanes because its values rise with time, and Firestore takes only about 500 writes a second
-// to one range of rising values.
+// MaxLanes is the maximum number of lanes of the index of due deliveries. The index needs lanes
+// because its values rise with time, and Firestore sustains only about 500 writes per second in one
+// range of rising values.
 const MaxLanes = 256
 
-// LaneOf returns the lane of a webhook's deliveries, out of the given number of lanes.
+// LaneOf returns the lane of a webhook's deliveries, if there are this many lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -165,52 +164,52 @@ type Attempt struct {
 	At       time.Time
 	Duration time.Duration
 	Status   int    // the HTTP status; 0 if there was no response
-	Error    string // the reason for a failure, in words
+	Error    string // the reason for a failure, as a sentence
 	Answer   string // the first KiB of the response
 }
 
-// MaxAttempts is how many attempts a delivery remembers.
+// MaxAttempts is the number of attempts that a delivery stores.
 const MaxAttempts = 20
 
-// Lease is how long a claim lasts. It is longer than an attempt with its reads and writes can
-// take.
+// Lease is the duration of a claim. It is longer than the longest attempt with its reads and
+// writes.
 const Lease = 45 * time.Second
 
-// Defer is the time after which a deferred delivery becomes due on its own, in case its
-// lane was lost in a crash.
+// Defer is the time after which a deferred delivery becomes due without its lane, in case a crash
+// has lost the lane.
 const Defer = 10 * time.Minute
 
-// Schedule is the pause after each failed attempt. If the tenth attempt fails too, the delivery has
-// failed.
+// Schedule contains the pause after each failed attempt. If the tenth attempt also fails, the
+// delivery has failed.
 var Schedule = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// FailingFor is how long a webhook may fail without any success before it is disabled.
+// FailingFor is the time after which a webhook is disabled if it only fails.
 const FailingFor = 5 * 24 * time.Hour
 
-// maxRetryAfter bounds the pause that a receiver may ask for.
+// maxRetryAfter bounds the pause that a receiver may request.
 const maxRetryAfter = 24 * time.Hour
 
-// Cause says for the operator why an attempt failed. The owner reads the attempt's Error.
+// Cause is the reason for a failed attempt, for the operator. The owner gets the attempt's Error.
 type Cause string
 
-// The causes.
+// These are the causes.
 const (
 	CauseDNS       Cause = "dns"       // the host's name has no address, or could not be looked up
 	CauseRefused   Cause = "refused"   // the connection was refused
 	CauseTLS       Cause = "tls"       // the certificate is not valid, or the handshake failed
-	CauseTimeout   Cause = "timeout"   // no answer in time
+	CauseTimeout   Cause = "timeout"   // no response in time
 	CauseForbidden Cause = "forbidden" // the check of addresses does not allow the call
 	CauseProxy     Cause = "proxy"     // the egress proxy did not connect
-	CauseClosed    Cause = "closed"    // the connection was closed before an answer
-	CauseOther     Cause = "other"     // anything else without an answer
-	CauseStatus    Cause = "status"    // an answer that is not 2xx
-	CauseUnsigned  Cause = "unsigned"  // not sent, since no secret can be decrypted
+	CauseClosed    Cause = "closed"    // the connection was closed before a response
+	CauseOther     Cause = "other"     // any other failure without a response
+	CauseStatus    Cause = "status"    // a response that is not 2xx
+	CauseUnsigned  Cause = "unsigned"  // not sent, because no secret can be decrypted
 )
 
-// Unanswered lists the causes of attempts without an answer.
+// Unanswered lists the causes of attempts without a response.
 var Unanswered = []Cause{
 	CauseDNS, CauseRefused, CauseTLS, CauseTimeout, CauseForbidden, CauseProxy, CauseClosed, CauseOther,
 }
@@ -224,13 +223,13 @@ type Result struct {
 	// Final is set if no further attempt can help, for example because the webhook is disabled.
 	Final bool
 	// Ours is set if a fault on our side prevented the call. The delivery is retried, and the
-	// result says nothing about the webhook's health.
+	// result does not affect the webhook's health.
 	Ours bool
 }
 
-// Unsigned returns the result of an attempt for which no message could be signed, because no key
-// decrypts any of the webhook's secrets. To fix this, the owner can roll the secret, or the
-// operator can restore the key that was removed.
+// Unsigned returns the result of an attempt without a signed message, because no key decrypts any
+// of the webhook's secrets. To fix this, the owner can roll the secret, or the operator can restore
+// the key that was removed.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation for help."}, Cause: CauseUnsigned, Ours: true}
@@ -242,7 +241,7 @@ func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status 
 // Gone reports whether the receiver wants no more messages.
 func (r Result) Gone() bool { return r.Status == 410 }
 
-// Note adds the result of an attempt and decides what comes next.
+// Note adds the result of an attempt and decides the next state.
 func (d *Delivery) Note(r Result, now time.Time) {
 	d.Attempts = append(d.Attempts, r.Attempt)
 	if n := len(d.Attempts); n > MaxAttempts {
@@ -253,7 +252,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
-	// Schedule holds the pauses between attempts, so there is one more attempt than pauses.
+	// Schedule contains the pauses between attempts, so the number of attempts is one higher.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:
@@ -262,29 +261,29 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	}
 }
 
-// pause returns the scheduled pause plus or minus a tenth, so that deliveries that failed
-// together are not retried together. If the receiver asked for a longer pause, it returns
-// that, up to maxRetryAfter.
+// pause returns the scheduled pause plus or minus up to a tenth, so deliveries that failed together
+// are not retried together. If the receiver requested a longer pause, it returns that pause, up to
+// maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))
 	return max(usual, min(asked, maxRetryAfter))
 }
 
-// Health says what a result means for its webhook.
+// Health is the consequence of a result for its webhook.
 type Health int
 
-// What to do about a webhook after a result.
+// These values say what to do with a webhook after a result.
 const (
 	Unchanged   Health = iota
-	Recovered          // note that the webhook works again
-	BeganToFail        // note when and why the webhook started to fail
-	OtherCause         // note why the webhook fails now
+	Recovered          // record that the webhook works again
+	BeganToFail        // record when and why the webhook started to fail
+	OtherCause         // record why the webhook fails now
 	GiveUp             // disable the webhook
 )
 
-// Judge decides what a result means for the webhook. Failures before since do not count: nothing
-// was sent for a while before since, so the receiver could not show that it works again.
+// Judge decides what a result means for the webhook. Failures before since do not count. Before
+// since, messages were paused, so the receiver had no chance to recover.
 func (w *Webhook) Judge(r Result, now, since time.Time) (Health, Reason) {
 	switch {
 	case r.OK():

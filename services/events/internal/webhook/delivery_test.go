@@ -7,7 +7,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Nothing is sent during a pause, so a failure before its end says nothing about five days.
+// No message is sent during a pause, so a failure before its end does not count toward the five
+// days.
 func TestFailuresBeforeTheEndOfAPauseDoNotCount(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
@@ -19,13 +20,13 @@ func TestFailuresBeforeTheEndOfAPauseDoNotCount(t *testing.T) {
 		want   webhook.Health
 	}{
 		"no pause":                     {failed, time.Time{}, webhook.GiveUp},
-		"a pause that ended before":    {failed, now.Add(-7 * 24 * time.Hour), webhook.GiveUp},
-		"a pause that ended since":     {failed, now.Add(-time.Hour), webhook.BeganToFail},
+		"a pause that ended long ago":  {failed, now.Add(-7 * 24 * time.Hour), webhook.GiveUp},
+		"a pause that ended recently":  {failed, now.Add(-time.Hour), webhook.BeganToFail},
 		"a success after such a pause": {webhook.Result{Attempt: webhook.Attempt{Status: 200}}, now.Add(-time.Hour), webhook.Recovered},
 		"a 410 after such a pause":     {webhook.Result{Attempt: webhook.Attempt{Status: 410, Error: "410"}}, now.Add(-time.Hour), webhook.GiveUp},
 	} {
 		if got, _ := w.Judge(c.result, now, c.since); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: Judge() = %v, want %v", name, got, c.want)
 		}
 	}
 }

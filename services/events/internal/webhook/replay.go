@@ -6,42 +6,42 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Replay is a request to send a time range of events again. It reads the feed a page
-// at a time, and creates deferred deliveries.
+// Replay is a request to send a time range of events again. It reads the feed page by page and
+// creates deferred deliveries.
 type Replay struct {
 	ID        string
 	AccountID string
 	WebhookID string
 	From, To  time.Time
 
-	// Next is the place in the account's feed after which the next step reads. It is 0 before
-	// the first step.
+	// Next is the place in the account's feed after which the next step reads. It is 0 before the
+	// first step.
 	Next  int64
 	DueAt time.Time
 }
 
 const (
-	// ReplayPage is how many events a step of a replay reads.
+	// ReplayPage is the number of events that a step of a replay reads.
 	ReplayPage = 100
-	// MaxWaiting is how many deferred deliveries a webhook may have before its replays rest.
-	// The remaining events wait in the feed.
+	// MaxWaiting is the number of a webhook's deferred deliveries at which its replays pause. The
+	// remaining events wait in the feed.
 	MaxWaiting = 500
-	// ReplayRest is how long a replay rests.
+	// ReplayRest is the duration of such a pause.
 	ReplayRest = 5 * time.Second
-	// maxReplays is how many unfinished replays a webhook may have. The replays of all accounts
-	// take turns.
+	// maxReplays is the maximum number of a webhook's unfinished replays. The replays of all
+	// accounts take turns.
 	maxReplays = 10
 )
 
-// Step creates the deliveries for the page after r.Next. next is the replay's new state, or
-// nil if the replay has ended. A replay that has not ended is due again now, behind the
-// replays that have waited longer.
+// Step creates the deliveries for the page after r.Next. next is the replay's new state, or nil if
+// the replay has ended. An unfinished replay is due again now, after the replays that have waited
+// longer.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Places follow the order of commits, and times the order of requests. The two orders can
-		// differ slightly, so look a little beyond the end.
+		// Places follow the order of commits, and times follow the order of requests. The two
+		// orders can differ slightly, so look a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

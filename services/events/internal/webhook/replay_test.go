@@ -25,17 +25,17 @@ func TestAReplaySendsWhatItsWebhookWantsOfItsTimes(t *testing.T) {
 	now := from.Add(24 * time.Hour)
 	list, next := r.Step(w, page, now)
 	if len(list) != 2 || list[0].EventID != "evt_1" || list[1].EventID != "evt_2" || !list[0].Deferred || list[0].DueAt != now.Add(webhook.Defer) {
-		t.Errorf("made %+v", list)
+		t.Errorf("Step created %+v, want deferred deliveries of evt_1 and evt_2", list)
 	}
 	if next == nil || next.Next != 8 || next.DueAt != now {
-		t.Errorf("afterwards %+v", next)
+		t.Errorf("the replay's next state is %+v, want it due now after place 8", next)
 	}
 	if again, _ := r.Step(w, page, now.Add(time.Hour)); again[0].ID != list[0].ID || again[1].ID == list[0].ID {
-		t.Errorf("done twice: %s, %s and %s", list[0].ID, again[0].ID, again[1].ID)
+		t.Errorf("two identical steps created the IDs %s and %s, want the same; the other event has %s", list[0].ID, again[0].ID, again[1].ID)
 	}
 	page.Events[4].At = r.To.Add(2 * time.Minute)
 	if _, next := r.Step(w, page, now); next != nil {
-		t.Errorf("behind its times it is still %+v", next)
+		t.Errorf("after the end of its times, the next state is %+v, want nil", next)
 	}
 }
 
@@ -43,6 +43,6 @@ func TestOnlyReplaysAreRepeated(t *testing.T) {
 	t.Parallel()
 	e := &feed.Event{ID: "evt_1", AccountID: "acc_a"}
 	if webhook.Send("whk_1", "whk_1", e, true, time.Now()).Repeated() || !webhook.Send("whr_1", "whk_1", e, true, time.Now()).Repeated() {
-		t.Error("the delivery of an event counts as a replay, or that of a replay does not")
+		t.Error("Repeated() must be false for the delivery of an event and true for the delivery of a replay")
 	}
 }

@@ -17,52 +17,52 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// Store keeps webhooks and deliveries. If a webhook or a delivery belongs to another account,
-// it returns NotFound or DeliveryNotFound, as if the record did not exist.
+// Store stores webhooks and deliveries. If a webhook or a delivery belongs to another account, it
+// returns NotFound or DeliveryNotFound, as if the record did not exist.
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
 	// Create adds a webhook and writes its event. It returns QUOTA_EXCEEDED if the account has
 	// MaxPerAccount webhooks.
 	Create(ctx context.Context, w *Webhook) error
-	// Update changes a webhook and writes its event, in one commit. fn returns the type of
-	// the event, or "" to write nothing. fn may run several times.
+	// Update changes a webhook and writes its event in one commit. fn returns the type of the
+	// event, or "" to write nothing. fn may run several times.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
-	// Delete removes a webhook and writes its event. Waiting deliveries are dropped when it is
-	// their turn.
+	// Delete removes a webhook and writes its event. Waiting deliveries are dropped when their
+	// attempt is due.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
 
-	// Failing lists enabled webhooks whose last attempt failed, of all accounts, by id, starting
-	// after the one with the id after. next is "" at the end.
+	// Failing lists enabled webhooks of all accounts with a failed last attempt, by ID, starting
+	// after the ID after. next is "" at the end.
 	Failing(ctx context.Context, after string, limit int) (page []*Webhook, next string, err error)
-	// CountPending counts a webhook's deliveries that are not delivered yet. It stops at most.
+	// CountPending counts a webhook's undelivered deliveries. It counts up to most.
 	CountPending(ctx context.Context, webhookID string, most int) (int64, error)
 
 	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, p paging.Page) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
 	// Flying lists a webhook's deliveries that are at their first attempt. Deliveries and Delivery
-	// do not find these. Flying may include some that were stored only a moment ago.
+	// do not find them. Flying may include deliveries that were stored only a moment ago.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery stores a delivery, and overwrites an existing one.
+	// PutDelivery stores a delivery and overwrites an existing one.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's replays that have not ended. It stops counting at most.
+	// OpenReplays counts a webhook's unfinished replays. It counts up to most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
 }
 
-// Courier sends deliveries. The service tells it when there is something to do.
+// Courier sends deliveries. The service calls it when there is new work.
 type Courier interface {
 	// Send makes the webhook's lane look for due deliveries soon.
 	Send(accountID, webhookID string)
-	// Replay makes the work on replays continue soon.
+	// Replay continues the work on replays soon.
 	Replay()
 }
 
-// Service has the operations that the API calls.
+// Service implements the operations of the API.
 type Service struct {
 	store   Store
 	courier Courier
@@ -70,7 +70,7 @@ type Service struct {
 	shown   func(*Webhook) any
 }
 
-// NewService makes a service. shown renders a webhook as the API shows it, without its
+// NewService returns a service. shown converts a webhook to its form in the API, without its
 // secret.
 func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
 	return &Service{store: store, courier: courier, now: now, shown: shown}
@@ -83,7 +83,7 @@ type Draft struct {
 	Description string
 }
 
-// New makes a webhook with its secret. It is not stored yet.
+// New returns a webhook with its secret. It does not store the webhook.
 func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -100,14 +100,14 @@ func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 // Create stores a new webhook.
 func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
-// Failing is a webhook that fails, with the number of deliveries that wait for it.
+// Failing is a failing webhook and the number of deliveries that wait for it.
 type Failing struct {
 	*Webhook
 	Pending int64
 }
 
-// Failing lists enabled webhooks whose last attempt failed, of all accounts, for the operator;
-// see [Store].
+// Failing lists enabled webhooks of all accounts with a failed last attempt, for the operator; see
+// [Store].
 func (s *Service) Failing(ctx context.Context, after string, limit int) (page []Failing, next string, err error) {
 	found, next, err := s.store.Failing(ctx, after, limit)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Service) Failing(ctx context.Context, after string, limit int) (page []
 	return page, next, g.Wait()
 }
 
-// Get finds a webhook.
+// Get reads a webhook.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Webhook, error) {
 	return s.store.Webhook(ctx, accountID, id)
 }
@@ -136,8 +136,8 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error
 	return s.store.Webhooks(ctx, accountID)
 }
 
-// Change edits a webhook. It first calls check with the webhook's revision, and check may
-// refuse the change.
+// Change edits a webhook. It first calls check with the webhook's revision, and check may reject
+// the change.
 func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
 	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
 		if err := check(w.Rev); err != nil {
@@ -150,13 +150,13 @@ func (s *Service) Change(ctx context.Context, accountID, id string, check func(r
 	})
 }
 
-// Delete removes a webhook. Running attempts still end, and then nothing more is sent to it.
+// Delete removes a webhook. Running attempts end normally, and no more messages are sent to it.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old one keeps signing until overlap has passed. If
-// a request is retried because its response was lost, it may roll the secret again: nobody has
+// Roll gives a webhook a new secret. The old secret also signs until overlap has passed. If a
+// request is retried because its response was lost, it may roll the secret again. No caller has
 // seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
@@ -200,11 +200,11 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 	return w, err
 }
 
-// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there
-// are more.
+// Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there are
+// more.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, p paging.Page) (page []*Delivery, more bool, err error) {
 	// Read the flying deliveries before the stored ones. If a first attempt ends in between, its
-	// delivery is then found twice; in the other order it could be missed.
+	// delivery is found twice. In the other order, it could be missed.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
@@ -241,7 +241,7 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	return w, d, err
 }
 
-// Retry sends a delivery again now. If that fails, further attempts follow by the schedule.
+// Retry sends a delivery again now. If the attempt fails, more attempts follow by the schedule.
 func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
 	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 takes precedence over 409
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 		return nil, Disabled()
 	}
 	d.Again(s.now())
-	// Overwrite the stored delivery: the result of a running attempt no longer counts.
+	// Overwrite the stored delivery, because the result of a running attempt no longer counts.
 	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}
@@ -259,8 +259,8 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	return d, nil
 }
 
-// Replay sends events from the time from to the time to again, both included. It sends those
-// that the webhook subscribes to now. Events are kept for 30 days. Replay returns
+// Replay sends the events between the times from and to again, including both times. It sends the
+// events to which the webhook currently subscribes. Events are kept for 30 days. Replay returns
 // RATE_LIMITED while the webhook has maxReplays unfinished replays.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {

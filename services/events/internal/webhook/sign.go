@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// SecretPrefix starts every signing secret.
+// SecretPrefix is the prefix of every signing secret.
 const SecretPrefix = "whsec_"
 
 const secretBytes = 32
@@ -26,8 +26,8 @@ func NewSecret() (string, error) {
 	return SecretPrefix + base64.StdEncoding.EncodeToString(b), nil
 }
 
-// Headers returns the headers of a message: its id, the time of this attempt, and a
-// signature for each secret.
+// Headers returns the headers of a message: its ID, the time of this attempt, and a signature for
+// each secret.
 func Headers(id string, at time.Time, body []byte, secrets []string) (map[string]string, error) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string

@@ -1,9 +1,9 @@
-// Package webhook holds the rules for webhooks: their subscriptions and addresses, how a
-// message is signed, when a failed message is retried, and when a webhook is disabled. It
-// does not depend on HTTP or on how webhooks are stored.
+// Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the
+// schedule of retries, and the conditions for disabling a webhook. It does not depend on HTTP or on
+// the storage of webhooks.
 //
-// Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at least
-// once, and their order is not guaranteed.
+// Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at least once, and
+// their order is not guaranteed.
 package webhook
 
 import (
@@ -20,54 +20,54 @@ import (
 // MaxPerAccount is the maximum number of webhooks of an account.
 const MaxPerAccount = 20
 
-// All subscribes to every type, including those of later versions.
+// All subscribes to every type, including types of later versions.
 const All = feed.All
 
 // Webhook is a subscription.
 type Webhook struct {
 	ID          string
 	AccountID   string
-	URL         string   // as the caller gave it
-	Target      string   // as the URL standard writes it; calls use this one
+	URL         string   // as the caller sent it
+	Target      string   // as the URL standard normalizes it; calls use this address
 	Events      []string // names of types, or All
 	Description string
 	Enabled     bool
-	// DisabledReason says why the webhook was disabled automatically.
+	// DisabledReason is the reason why the webhook was disabled automatically.
 	DisabledReason Reason
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 	Rev            int64
 
-	Secrets []Secret // the newest first
+	Secrets []Secret // newest first
 
 	// FailingSince is the time of the first failure since the last success. It is zero after a
 	// success.
 	FailingSince time.Time
-	// Cause is why the last attempt failed; "" after a success.
+	// Cause is the reason for the last attempt's failure, or "" after a success.
 	Cause Cause
 }
 
-// Place returns where the webhook stands in its account's list.
+// Place returns the webhook's place in its account's list.
 func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
-// Secret signs messages until it expires. Text is set only to sign a message or to show the
-// secret. So if no key decrypts a secret, everything else still works.
+// Secret signs messages until it expires. Text is set only to sign a message or to return the
+// secret, so all other operations work even if no key decrypts the secret.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
-	Sealed []byte    // the encrypted secret, as it is stored
+	Sealed []byte    // the encrypted secret in its stored form
 	Until  time.Time // zero for the current secret
 }
 
-// Reason is why a webhook was disabled.
+// Reason is the reason why a webhook was disabled.
 type Reason string
 
-// The reasons.
+// These are the reasons.
 const (
-	ReasonGone    Reason = "gone"    // the receiver answered 410
+	ReasonGone    Reason = "gone"    // the receiver returned 410
 	ReasonFailing Reason = "failing" // only failures for five days
 )
 
-// Host returns the receiver's host and port, without what else its address may hold.
+// Host returns the receiver's host and port, without the rest of its address.
 func (w *Webhook) Host() string {
 	u, err := url.Parse(w.Target)
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *Webhook) Wants(t events.Type) bool {
 	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
 
-// Change is an edit. It leaves the fields that are nil here unchanged.
+// Change is an edit. It does not change the fields that are nil.
 type Change struct {
 	URL         *Address
 	Events      []string
@@ -92,7 +92,7 @@ type Change struct {
 // Address is a checked URL.
 type Address struct{ Given, Target string }
 
-// Apply makes the edit and reports whether anything that the API shows has changed.
+// Apply makes the edit and reports whether it changed anything that the API returns.
 func (w *Webhook) Apply(c Change, now time.Time) bool {
 	before := *w
 	if c.URL != nil {
@@ -108,7 +108,7 @@ func (w *Webhook) Apply(c Change, now time.Time) bool {
 		w.Enabled = *c.Enabled
 	}
 	if w.Enabled && !before.Enabled {
-		// Somebody has fixed it, so the five days start again.
+		// The owner has fixed the webhook, so the five days start again.
 		w.DisabledReason, w.FailingSince, w.Cause = "", time.Time{}, ""
 	}
 	if w.URL == before.URL && w.Description == before.Description && w.Enabled == before.Enabled && slices.Equal(w.Events, before.Events) {
@@ -123,8 +123,7 @@ func (w *Webhook) touch(now time.Time) {
 	w.Rev++
 }
 
-// Roll puts a new secret in front of the present one, which keeps signing until overlap has
-// passed.
+// Roll puts a new secret before the current one, which also signs until overlap has passed.
 func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	kept := []Secret{{Text: secret}}
 	for _, s := range w.Secrets {
@@ -135,8 +134,8 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// Keep only the newest few, however often the secret is rolled within the overlap, because
-	// a receiver checks every signature in a message.
+	// Keep only a few of the newest secrets, however often the secret is rolled during the overlap.
+	// A receiver checks every signature in a message.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
 }
@@ -152,8 +151,7 @@ func (w *Webhook) Signing(now time.Time) []Secret {
 	return out
 }
 
-// NotFound returns the error for a webhook that does not exist or belongs to another
-// account.
+// NotFound returns the error for a webhook that does not exist or belongs to another account.
 func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }
@@ -163,13 +161,13 @@ func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "This account has 20 webhooks. Delete one first.")
 }
 
-// DeliveryNotFound returns the error for a delivery that does not exist, is too old, or
-// belongs to another webhook.
+// DeliveryNotFound returns the error for a delivery that does not exist, is too old, or belongs to
+// another webhook.
 func DeliveryNotFound() error {
 	return apierr.New(apierr.DeliveryNotFound, "There is no delivery with this id. Deliveries are kept for 30 days.")
 }
 
-// Disabled returns the error for a call that would send something to a disabled webhook.
+// Disabled returns the error for a call that would send a message to a disabled webhook.
 func Disabled() error {
 	return apierr.New(apierr.WebhookDisabled, "This webhook is disabled. Enable it first: PATCH it with {\"enabled\": true}.")
 }

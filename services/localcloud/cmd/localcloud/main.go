@@ -1,14 +1,15 @@
-// Command localcloud is a durable Firestore and Cloud Storage on this machine, in one process, for Google's client
-// libraries in every language:
+// Command localcloud runs a durable Firestore and Cloud Storage on this machine, in one process,
+// for Google's client libraries in every language:
 //
 //	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
 //
-// Once both answer, it prints their addresses and writes them to localcloud.json in the data
-// directory. The file exists only while both answer. Its keyFile field is the path of the key
+// When both are ready, it prints their addresses and writes them to localcloud.json in the data
+// directory. The file exists only while both are ready. Its keyFile field is the path of the key
 // that signs addresses.
 //
-// The storage address requires signatures. Firestore and the storage API require the token of --token-file. Without
-// that flag callers need no token, and everything listens on loopback only, even with --allow-remote.
+// The storage address requires signatures. Firestore and the storage API require the token of
+// --token-file. Without this flag, callers need no token, and all listeners use loopback only, even
+// with --allow-remote.
 package main
 
 import (

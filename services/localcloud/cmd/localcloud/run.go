@@ -27,7 +27,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// options are the values of the command-line flags.
+// options contains the values of the command-line flags.
 type options struct {
 	dataDir                              string
 	firestoreAddr, storageAddr, apiAddr  string
@@ -43,8 +43,8 @@ type options struct {
 	apiHosts                             list
 }
 
-// size is a flag for a number of bytes, such as 10737418240. It accepts the units of
-// Kubernetes, as in 10Gi.
+// size is a flag for a number of bytes, such as 10737418240. It accepts the units of Kubernetes,
+// for example 10Gi.
 type size int64
 
 func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
@@ -105,12 +105,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.buckets = list{"linkreel"}
 	}
 	if o.backupAddr != "" && o.backupTokenFile == "" {
-		return nil, errors.New("--backup-addr gives everything to its callers: require a token with --backup-token-file")
+		return nil, errors.New("--backup-addr gives all data to its callers; require a token with --backup-token-file")
 	}
 	return o, nil
 }
 
-// description is localcloud.json.
+// description is the content of localcloud.json.
 type description struct {
 	FirestoreAddr string   `json:"firestoreAddr"`
 	StorageURL    string   `json:"storageUrl"`
@@ -124,7 +124,7 @@ type description struct {
 	Buckets       []string `json:"buckets"`
 }
 
-// run serves until ctx is canceled. It stops everything before it returns.
+// run serves until ctx is canceled. It stops all servers before it returns.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -174,7 +174,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = public.Close() }() // if its server ran, that has closed it already
+	defer func() { _ = public.Close() }() // a server that ran on it has already closed it
 	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	var serving atomic.Bool // true once Firestore answers too
+	var serving atomic.Bool // true when Firestore is also ready
 	failed := make(chan error, 2)
 	meters := newMeters(fire, o.volumes())
 	publicServer, apiServer := server(meters.counted(store.PublicHandler())), server(health(&serving, fire, meters.counted(store.APIHandler())))
@@ -236,15 +236,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return nil
 	case err := <-failed:
 		log.Info("stopping", "version", built(), "reason", err.Error())
-		return fmt.Errorf("listener ended: %w", err)
+		return fmt.Errorf("a listener failed: %w", err)
 	}
 }
 
-// version is set by the image build: -ldflags "-X main.version=1.2.3".
+// version is set by the image build with -ldflags "-X main.version=1.2.3".
 var version string
 
-// built returns the version of the image, or else the revision that the program was built from,
-// or its module's version.
+// built returns the version of the image. Without one, it returns the revision from which the program
+// was built, or else its module's version.
 func built() string {
 	if version != "" {
 		return version
@@ -261,7 +261,8 @@ func built() string {
 	return info.Main.Version
 }
 
-// readIndexes reads the files of indexes, and logs how many it found: a query without its index fails.
+// readIndexes reads the index files. It logs the number of indexes, because a query without its
+// index fails.
 func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -270,13 +271,13 @@ func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
 		if err != nil {
-			return nil, fmt.Errorf("read indexes: %w", err)
+			return nil, fmt.Errorf("cannot read the indexes: %w", err)
 		}
 		files = append(files, b)
 	}
 	indexes, err := firestore.ParseIndexes(files...)
 	if err != nil {
-		return nil, fmt.Errorf("read indexes: %w", err)
+		return nil, fmt.Errorf("cannot parse the indexes: %w", err)
 	}
 	log.Info("starting", "version", built(), "files", paths, "indexes", len(indexes.Composite))
 	return indexes, nil
@@ -288,16 +289,16 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	if o.corsFile != "" {
 		b, err := os.ReadFile(o.corsFile)
 		if err != nil {
-			return nil, fmt.Errorf("read CORS rules: %w", err)
+			return nil, fmt.Errorf("cannot read the CORS rules: %w", err)
 		}
 		if err := json.Unmarshal(b, &so.CORS); err != nil {
-			return nil, fmt.Errorf("read CORS rules of %s: %w", o.corsFile, err)
+			return nil, fmt.Errorf("cannot parse the CORS rules of %s: %w", o.corsFile, err)
 		}
 	}
 	if o.keyFile != "" {
 		b, err := os.ReadFile(o.keyFile)
 		if err != nil {
-			return nil, fmt.Errorf("read key file: %w", err)
+			return nil, fmt.Errorf("cannot read the key file: %w", err)
 		}
 		so.Key = b
 	}
@@ -307,8 +308,8 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// readToken reads a token file, if there is one. An empty file is an error, because it must not
-// mean that callers need no token.
+// readToken reads a token file, if there is one. An empty file is an error, because callers would
+// otherwise need no token.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -327,7 +328,8 @@ func readToken(path string) (string, error) {
 	return text, nil
 }
 
-// checkRemote rejects an address that other machines can reach, unless --allow-remote is set and callers need a token.
+// checkRemote rejects an address that other machines can reach, unless --allow-remote is set and
+// callers need a token.
 func checkRemote(addr string, allowed, guarded bool) error {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	switch {
@@ -338,19 +340,20 @@ func checkRemote(addr string, allowed, guarded bool) error {
 	case !allowed:
 		return fmt.Errorf("other machines can reach %s; pass --allow-remote to allow that", addr)
 	case !guarded:
-		return fmt.Errorf("other machines can reach %s, and without a token they could read and write everything; require one with --token-file", addr)
+		return fmt.Errorf("other machines can reach %s, and without a token they could read and write all data; require a token with --token-file", addr)
 	}
 	return nil
 }
 
-// server returns a server without a limit on the duration of a request, since uploads may take
+// server returns a server without a limit on the duration of a request, because an upload may take
 // any length of time.
 func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-// health makes /readyz fail until all parts serve; /livez answers from the start. While commits
-// fail, both say so, but reads work and a restart would not help, so both stay 200.
+// health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
+// commits fail, both report this in their text. Their status remains 200, because reads work and a
+// restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
@@ -364,12 +367,12 @@ func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.H
 	})
 }
 
-// volumes returns the directories of the volumes by the names that the metric gives them.
+// volumes returns the directories of the volumes by their names in the metric.
 func (o *options) volumes() map[string]string {
 	return map[string]string{"data": o.dataDir, "objects": cmp.Or(o.objectsDir, o.dataDir)}
 }
 
-// backups serves all records and objects. It ends running backups when ctx ends.
+// backups serves all records and objects. It aborts running backups when ctx ends.
 func (o *options) backups(ctx context.Context, fire *firestore.Server, store *storage.Server, token string) (http.Handler, error) {
 	tokens, err := guard.Parse(token)
 	if err != nil {
@@ -388,7 +391,7 @@ func serveBeside(ctx context.Context, addr string, h http.Handler) (url string, 
 		return "", nil, err
 	}
 	s := server(h)
-	go func() { _ = s.Serve(l) }() // ends by stop; without it the rest still works
+	go func() { _ = s.Serve(l) }() // stop ends this; the other servers also work without it
 	return "http://" + l.Addr().String(), func() { stopServer(ctx, s) }, nil
 }
 
@@ -421,7 +424,8 @@ Health        %s
 Signing key   %s
 `, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
 	if d.TokenFile != "" {
-		// Clients that find an emulator through these variables send no token, so the servers would refuse their calls.
+		// Clients that find an emulator through these variables send no token, so the servers would
+		// reject their calls.
 		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
 		return
 	}

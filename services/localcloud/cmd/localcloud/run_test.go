@@ -45,7 +45,7 @@ func serve(t *testing.T, dir string, args ...string) (d description, stop func()
 		stopped = true
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("run ended with %v", err)
+			t.Errorf("run returned %v, want no error", err)
 		}
 	}
 	t.Cleanup(stop)
@@ -60,7 +60,7 @@ func serve(t *testing.T, dir string, args ...string) (d description, stop func()
 		select {
 		case err := <-done:
 			done <- err
-			t.Fatalf("run ended early: %v", err)
+			t.Fatalf("run returned before it was ready: %v", err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -114,11 +114,11 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
-				t.Fatalf("PUT = %s", resp.Status)
+				t.Fatalf("the PUT returned %s, want 200", resp.Status)
 			}
 		}
 		if s, err := fire.Doc("c/d").Get(t.Context()); err != nil || s.Data()["a"] != int64(1) {
-			t.Errorf("document: %v", err)
+			t.Errorf("after the restart, the document is missing or wrong: %v", err)
 		}
 		resp, err := http.Get(sign("GET"))
 		if err != nil {
@@ -126,26 +126,26 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bytes" {
-			t.Errorf("object: %q, %v", b, err)
+			t.Errorf("after the restart, the object is %q, %v; want bytes", b, err)
 		}
 		if a, err := store.Bucket("media").Object("o").Attrs(t.Context()); err != nil || a.Size != 5 {
-			t.Errorf("attrs: %+v, %v", a, err)
+			t.Errorf("the object's attributes are %+v, %v; want a size of 5", a, err)
 		}
 		health, err := http.Get(d.HealthURL)
 		if err != nil || health.StatusCode != http.StatusOK {
-			t.Errorf("health: %v", err)
+			t.Errorf("the health check failed: %v", err)
 		} else {
 			health.Body.Close()
 		}
 	}
 	d, stop := serve(t, dir, "--bucket", "media")
 	if fi, err := os.Stat(d.KeyFile); err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("key file: %v, %v", fi.Mode(), err)
+		t.Errorf("the key file has the mode %v, %v; want 0600", fi.Mode(), err)
 	}
 	story(d, true)
 	stop()
 	if _, err := os.Stat(filepath.Join(dir, "localcloud.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("localcloud.json is there after the stop: %v", err)
+		t.Errorf("localcloud.json still exists after the stop: %v", err)
 	}
 	d, _ = serve(t, dir, "--bucket", "media")
 	story(d, false)
@@ -157,13 +157,13 @@ func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr", "--admin-addr", "--backup-addr"} {
 			err := run(t.Context(), []string{"--data-dir", t.TempDir(), "--backup-token-file", writeToken(t, strings.Repeat("b", 32)), f, addr}, io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), "--allow-remote") {
-				t.Errorf("%s %s = %v, want a refusal", f, addr, err)
+				t.Errorf("run with %s %s returned %v, want an error with --allow-remote", f, addr, err)
 			}
 		}
 	}
 }
 
-// writeToken makes a token file.
+// writeToken creates a token file.
 func writeToken(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "token")
@@ -181,7 +181,7 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 		want string
 	}{
 		"no token":        {nil, "--token-file"},
-		"no file":         {[]string{"--token-file", filepath.Join(t.TempDir(), "none")}, "read token"},
+		"a missing file":  {[]string{"--token-file", filepath.Join(t.TempDir(), "none")}, "read token"},
 		"an empty file":   {[]string{"--token-file", writeToken(t, "\n")}, "is empty"},
 		"a short token":   {[]string{"--token-file", writeToken(t, "hunter2")}, "32 or more"},
 		"one short token": {[]string{"--token-file", writeToken(t, good+",")}, "32 or more"},
@@ -190,7 +190,7 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 			args := []string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0", "--allow-remote", f, "0.0.0.0:0"}
 			err := run(t.Context(), append(args, tc.args...), io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%s, %s beyond loopback = %v, want a refusal that says %q", name, f, err, tc.want)
+				t.Errorf("%s: %s with a public address returned %v, want an error with %q", name, f, err, tc.want)
 			}
 		}
 	}
@@ -203,17 +203,17 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 		}
 		_ = r.Body.Close()
 		if r.StatusCode != want {
-			t.Errorf("GET %s without the token = %d, want %d", path, r.StatusCode, want)
+			t.Errorf("GET %s without the token returned %d, want %d", path, r.StatusCode, want)
 		}
 	}
 	var printed strings.Builder
 	if d.print(&printed); strings.Contains(printed.String(), "EMULATOR_HOST") || strings.Contains(printed.String(), good) {
-		t.Errorf("it prints settings that do not work under a token, or the token:\n%s", printed.String())
+		t.Errorf("the output contains settings that do not work with a token, or the token:\n%s", printed.String())
 	}
 }
 
-// TestBackupsNeedTheirOwnToken takes a backup of the program. The token of the storage API does
-// not do.
+// TestBackupsNeedTheirOwnToken takes a backup of the program. The token of the storage API must not
+// be accepted.
 func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	t.Parallel()
 	api, own := strings.Repeat("a", 32), strings.Repeat("b", 32)
@@ -234,12 +234,12 @@ func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	} {
 		o.Dir = t.TempDir()
 		if _, err := backup.Take(t.Context(), o); err == nil {
-			t.Errorf("%s: a backup was taken", name)
+			t.Errorf("%s: taking a backup succeeded, want an error", name)
 		}
 	}
 	m, err := backup.Take(t.Context(), backup.Options{Dir: t.TempDir(), URL: d.BackupURL, Token: own})
 	if err != nil || len(m.Objects) != 1 {
-		t.Errorf("backup %+v, %v", m, err)
+		t.Errorf("the backup is %+v, %v; want one object", m, err)
 	}
 }
 
@@ -252,19 +252,20 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"stray"}, {"--no-such-flag"}, {"--indexes", bad}, {"--indexes", bad + ".missing"}, {"--cors-file", bad}, {"--bucket", "Not Valid"}, {"--backup-addr", "127.0.0.1:0"}} {
 		args = append([]string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0"}, args...)
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("%v was taken", args)
+			t.Errorf("run accepted the arguments %v, want an error", args)
 		}
 	}
 	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("-h = %v", err)
+		t.Errorf("run with -h returned %v, want flag.ErrHelp", err)
 	}
 }
 
-// TestNodeClients runs Google's Node clients of both services through a story against the program.
+// TestNodeClients runs the same workflow with Google's Node clients of both services against the
+// program.
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("no npm on this machine, and Debian's needs 500 more packages; the Go clients are tested with the same story")
+		t.Skip("npm is not installed, and Debian's package needs 500 others; tests of the Go clients run the same workflow")
 	}
 	src, err := filepath.Abs("../../nodesmoke")
 	if err != nil {
@@ -284,8 +285,8 @@ func TestNodeClients(t *testing.T) {
 	}
 }
 
-// nodePackages returns a folder with a copy of src's program and the packages that its lockfile names.
-// The user's cache keeps the packages for the next run.
+// nodePackages returns a folder with a copy of src's program and the packages in its lockfile. The
+// user's cache keeps the packages for the next run.
 func nodePackages(ctx context.Context, t *testing.T, src string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -341,12 +342,13 @@ func TestSizesHaveUnits(t *testing.T) {
 	for in, want := range map[string]int64{"0": 0, "1048576": 1 << 20, "512Mi": 512 << 20, "10Gi": 10 << 30, "5Ti": 5 << 40, "-1": -1, "1.5Gi": -1, "9999999Ti": -1, "": -1, "Gi": -1} {
 		got := size(-1)
 		if err := got.Set(in); int64(got) != want || (err != nil) != (want < 0) {
-			t.Errorf("%q = %d, %v; want %d", in, got, err, want)
+			t.Errorf("Set(%q) = %d, %v; want %d", in, got, err, want)
 		}
 	}
 }
 
-// The flags that the chart sets take effect: a limit, a separate directory, a reserve.
+// The flags that the chart sets must take effect: a limit, a separate directory, and reserved
+// space.
 func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	objects := t.TempDir()
@@ -358,7 +360,7 @@ func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != want {
-			t.Errorf("%s = %s", path, resp.Status)
+			t.Errorf("the upload to %s returned %s", path, resp.Status)
 		}
 	}
 	store, err := gcs.NewClient(t.Context(), option.WithEndpoint(d.StorageAPIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
@@ -374,11 +376,11 @@ func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 1 {
-		t.Errorf("in the directory for objects: %v, %v", files, err)
+		t.Errorf("the directory for objects contains %v, %v; want one file", files, err)
 	}
 }
 
-// metric reads one series of /metrics; -1 if it is absent.
+// metric reads one series of /metrics. It returns -1 if the series is missing.
 func metric(t *testing.T, d description, series string) float64 {
 	t.Helper()
 	res, err := http.Get(d.MetricsURL)
@@ -402,7 +404,7 @@ func metric(t *testing.T, d description, series string) float64 {
 	return -1
 }
 
-// clients returns Google's clients of a program without a token.
+// clients returns Google's clients for a program without a token.
 func clients(t *testing.T, d description) (*gcfirestore.Client, *gcs.BucketHandle) {
 	t.Helper()
 	conn, err := grpc.NewClient(d.FirestoreAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -430,12 +432,12 @@ func TestMetrics(t *testing.T) {
 		`localcloud_commit_failures_total{reason="full"}`, `localcloud_storage_bytes_total{direction="in"}`, `localcloud_commit_seconds_count`,
 	} {
 		if n := metric(t, d, series); n != 0 {
-			t.Errorf("at first %s = %v, want 0", series, n)
+			t.Errorf("at the start, %s is %v, want 0", series, n)
 		}
 	}
 	for _, volume := range []string{"data", "objects"} {
 		if n := metric(t, d, `localcloud_disk_free_bytes{volume="`+volume+`"}`); n <= 0 {
-			t.Errorf("free on %s: %v", volume, n)
+			t.Errorf("the free space of %s is %v, want more than 0", volume, n)
 		}
 	}
 	fire, bucket := clients(t, d)
@@ -443,7 +445,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := fire.Doc("k/b").Update(t.Context(), []gcfirestore.Update{{Path: "n", Value: 1}}); err == nil {
-		t.Fatal("a document that is not there was updated")
+		t.Fatal("updating a missing document succeeded, want an error")
 	}
 	w := bucket.Object("o").NewWriter(t.Context())
 	_, _ = w.Write(make([]byte, 100_000))
@@ -463,13 +465,13 @@ func TestMetrics(t *testing.T) {
 		`localcloud_commit_seconds_count`: 1,
 	} {
 		if n := metric(t, d, series); n < least {
-			t.Errorf("%s = %v, want %v or more", series, n, least)
+			t.Errorf("%s is %v, want at least %v", series, n, least)
 		}
 	}
 }
 
-// While commits fail, both health addresses say why and stay 200: reads work, and a restart
-// would not help.
+// While commits fail, both health addresses must contain the reason and return 200, because reads
+// work and a restart would not help.
 func TestHealthTellsThatCommitsFail(t *testing.T) {
 	t.Parallel()
 	fire, err := firestore.Open(firestore.Options{})
@@ -493,11 +495,11 @@ func TestHealthTellsThatCommitsFail(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := client.Doc("k/a").Set(ctx, map[string]any{}); err == nil {
-		t.Fatal("a full disk took a commit")
+		t.Fatal("a commit on a full disk succeeded, want an error")
 	}
 	for _, path := range []string{"/livez", "/readyz"} {
 		if got := answer(path); !strings.HasPrefix(got, "200 ok") || !strings.Contains(got, "no space left on device") {
-			t.Errorf("%s: %s", path, got)
+			t.Errorf("%s returned %q, want 200 with the reason", path, got)
 		}
 	}
 	end()
@@ -505,7 +507,7 @@ func TestHealthTellsThatCommitsFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := answer("/readyz"); got != "200 ok\n" {
-		t.Errorf("afterwards: %s", got)
+		t.Errorf("after the failure, /readyz returned %q, want 200 ok", got)
 	}
 }
 
@@ -520,6 +522,6 @@ func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
 	}
 	var out strings.Builder
 	if _, err := readIndexes([]string{path}, slog.New(slog.NewTextHandler(&out, nil))); err != nil || !strings.Contains(out.String(), "indexes=2") {
-		t.Errorf("%v, the log: %s", err, &out)
+		t.Errorf("readIndexes returned %v, want a log line with indexes=2: %s", err, &out)
 	}
 }
