@@ -258,22 +258,22 @@ func TestOperatorAPIRefuses(t *testing.T) {
 		code                            string
 		details                         []string
 	}{
-		{name: "no token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
-		{name: "an API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
-		{name: "the start of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
-		{name: "the token is checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
-		{name: "an unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "an account id that is a path", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "an account id that leads elsewhere", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 400, code: "BAD_REQUEST"},
-		{name: "the account is checked before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
-		{name: "an unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "missing token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
+		{name: "API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
+		{name: "prefix of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
+		{name: "token checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
+		{name: "unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "account id with a slash", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "account id with dots", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 400, code: "BAD_REQUEST"},
+		{name: "account checked before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "broken JSON", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":`, status: 400, code: "INVALID_JSON"},
 		{name: "all fields at once", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"plan":"gold"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name required", "plan invalid_value"}},
-		{name: "a blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
+		{name: "blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
 		{name: "wrong types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
 		{name: "key fields", method: "POST", path: "/admin/v1/accounts/" + id + "/keys", token: adminToken, body: `{"scopes":["links:all"],"expiresAt":"soon"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_format", "name required", "scopes.0 invalid_value"}},
-		{name: "a route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "a wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
+		{name: "route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := r.call("admin", tc.method, tc.path, tc.token, tc.body)
@@ -387,24 +387,24 @@ func TestPublicAPIRefuses(t *testing.T) {
 		code                          string
 		details                       []string
 	}{
-		{name: "no key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
-		{name: "the key is checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
-		{name: "a malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
-		{name: "an unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
-		{name: "the operator's token", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
-		{name: "a missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "listing without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "missing key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
+		{name: "key checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
+		{name: "malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
+		{name: "unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
+		{name: "token of the operator", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
+		{name: "missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "list without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "all scopes by leaving them out", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "all scopes by default", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "403 before 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "rolling a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "outliving the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
+		{name: "roll of a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "expiry after that of the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
 		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
-		{name: "a foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
-		{name: "an absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
+		{name: "foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
+		{name: "absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
 		{name: "404 before 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
-		{name: "an overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
-		{name: "another type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
+		{name: "overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
+		{name: "wrong type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := r.api(tc.method, tc.path, tc.key, tc.body)
