@@ -107,7 +107,7 @@ func TestRoleTable(t *testing.T) {
 		for _, role := range identity.Roles() {
 			got := people[string(role)].api(row.method, row.path, row.body)
 			if role.AtLeast(row.lowest) != (got.status < 300) || got.status >= 300 && (got.status != 403 || got.code() != "INSUFFICIENT_SCOPE") {
-				t.Errorf("role %s: %s %s %s got %d %s", role, row.method, row.path, row.body, got.status, got.body)
+				t.Errorf("role %s: %s %s %s got %d %s, want success only from role %s on", role, row.method, row.path, row.body, got.status, got.body, row.lowest)
 			}
 		}
 	}
@@ -500,7 +500,7 @@ func TestSignInTriesAreLimited(t *testing.T) {
 	got := try("198.51.100.7")
 	want(t, got, 429, "RATE_LIMITED")
 	if got.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("the 429 response has no Retry-After, want one")
 	}
 	want(t, try("198.51.100.8"), 404, "NOT_FOUND")
 	for range 10 {
@@ -672,7 +672,7 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	got := owner.api("POST", path, "")
 	want(t, got, 429, "RATE_LIMITED")
 	if got.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("the 429 response has no Retry-After, want one")
 	}
 	want(t, r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`), 201, "")
 	elsewhere, _ := r.account("business")

@@ -256,7 +256,7 @@ func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
 	id, key := r.account("creator")
 	path := "/admin/v1/accounts/" + id
 	if got := r.admin("PATCH", path, `{"limits":{"links":5,"storedBytes":1000}}`); got.status != 200 {
-		t.Fatalf("%d %s", got.status, got.body)
+		t.Fatalf("setting the limits got %d %s, want 200", got.status, got.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); !strings.Contains(string(got.body), `"links":5,"videos":null,"domains":null,"storedBytes":1000`) {
 		t.Errorf("the account is %s, want the limits of the operator", got.body)

@@ -338,7 +338,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		a := w.send(http.MethodGet, fmt.Sprintf("/v/nothing%d", i), "", from("10.0.0.1"))
 		if a.status == 429 {
 			if a.header.Get("Retry-After") == "" {
-				t.Fatal("429 without Retry-After")
+				t.Fatal("the 429 response has no Retry-After, want one")
 			}
 			if limited++; limited == 5 {
 				break

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store stores accounts and keys.
+// Store is the storage of accounts and keys.
 type Store interface {
 	// Account looks up an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
@@ -218,9 +218,9 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver is the rights that a calling key or session may grant at the time of the commit. The
-// request's principal may be some seconds old, and a key that is created while its creator is
-// being removed must not remain valid after the removal.
+// Giver holds the rights that a calling key or session may grant at the time of the commit.
+// The request's principal may be some seconds old, and a key that is created while its
+// creator is being removed must not remain valid after the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // role of the member; "" if there is no member

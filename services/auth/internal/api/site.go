@@ -72,7 +72,7 @@ func Site(a *httpapi.API) {
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
 	if !httpserver.WantsPage(c.Request()) {
-		return fmt.Errorf("the client did not ask for a page")
+		return fmt.Errorf("the client does not accept HTML")
 	}
 	title := "Something went wrong"
 	if e.Code.Status() == fiber.StatusNotFound {

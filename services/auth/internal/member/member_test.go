@@ -43,7 +43,7 @@ func TestMayGive(t *testing.T) {
 		for _, given := range identity.Roles() {
 			err := member.MayGive(session(giver), giver.Scopes(), given)
 			if (err == nil) != giver.AtLeast(given) || err != nil && apierr.CodeOf(err) != apierr.InsufficientScope {
-				t.Errorf("MayGive for a giver with role %s and the role %s = %v", giver, given, err)
+				t.Errorf("MayGive for a giver with role %s and the role %s = %v, want success: %v", giver, given, err, giver.AtLeast(given))
 			}
 		}
 	}

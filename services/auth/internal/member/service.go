@@ -59,7 +59,7 @@ type Tx interface {
 	UseOnce(name string, until time.Time)
 }
 
-// Store stores members, links, sessions and identities.
+// Store is the storage of members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
 	// GroupMembers lists the members of all accounts that a group map created.

@@ -302,7 +302,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 	}
 	by := &identity.Principal{AccountID: a.ID, MemberID: owner.MemberID, Session: true, Role: identity.Owner, Scopes: identity.AllScopes}
 	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: newSecret(t), MemberID: x.MemberID, At: time.Now(), By: by}); !errors.Is(err, member.ErrByProvider) {
-		t.Errorf("by an owner: %v", err)
+		t.Errorf("SignInLinkFor by an owner returned %v, want %v", err, member.ErrByProvider)
 	}
 }
 

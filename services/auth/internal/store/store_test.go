@@ -279,7 +279,7 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 				c, err := b.Credential(t.Context(), k.Hash)
 				gotK, gotA := c.Key, c.Account
 				if err != nil {
-					t.Errorf("Credential: %v", err)
+					t.Errorf("Credential returned %v, want nil", err)
 					return
 				}
 				if got := gotK.ExpiresAt.UnixMilli(); got != gotA.Version && gotA.Version > 1 {

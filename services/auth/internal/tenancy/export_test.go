@@ -40,18 +40,18 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	}
 	busy("acc_new")
 	if running[0].Err() != nil {
-		t.Error("an export was ended too early")
+		t.Error("an export was ended before it had run long enough, want it running")
 	}
 	now = now.Add(undisturbed)
 	busy("acc_0")
 	if running[0].Err() != nil {
-		t.Error("an account that has its share ended another account's export")
+		t.Error("an account with its own export ended that of another account, want it running")
 	}
 	busy("acc_new")
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs")
+		t.Fatal("the longest running export still runs after the deadline, want it ended")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
 		t.Errorf("the longest running export ended with %v, want %v", cause, errPlaceTaken)
@@ -99,7 +99,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	now = now.Add(undisturbed)
 	refused("acc_1") // this account already runs an export
 	if running[0].Err() != nil {
-		t.Error("an account that has its share ended another account's export")
+		t.Error("an account with its own export ended that of another account, want it running")
 	}
 	// auth has started to stream the export when links rejects it. The longest running export
 	// is then ended.
@@ -108,7 +108,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs")
+		t.Fatal("the longest running export still runs after the deadline, want it ended")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
 		t.Errorf("the exports ended with %v and %v, and the cause of the longest running one is %v; want only that one ended for another account", first, second, context.Cause(running[0]))

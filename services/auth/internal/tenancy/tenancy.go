@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Store stores accounts and takedowns.
+// Store is the storage of accounts and takedowns.
 type Store interface {
 	account.Store
 	// Accounts lists matching accounts by id, starting after the id after. It reads a bounded
