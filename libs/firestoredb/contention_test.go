@@ -118,7 +118,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		})
 		found, readErr := db.Collection("a").Documents(t.Context()).GetAll()
 		if apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) || len(found) != 1 || readErr != nil {
-			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
+			t.Errorf("got %v with %d documents, error %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
 		}
 	})
 	t.Run("transaction is cut off before its next commit", func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 	}
 	began := time.Now()
 	if err := ping(t.Context(), db); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
-		t.Errorf("%v after %v, want an immediate refusal", err, time.Since(began))
+		t.Errorf("got %v after %v, want an immediate refusal", err, time.Since(began))
 	}
 }
 

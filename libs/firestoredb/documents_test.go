@@ -63,7 +63,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		if want, ok := values[path]; ok {
 			names = append(names, path)
 			if !proto.Equal(x.GetFields()["v"], want) {
-				t.Errorf("%s is %v, want %v", path, x.GetFields()["v"], want)
+				t.Errorf("document %s = %v, want %v", path, x.GetFields()["v"], want)
 			}
 		}
 		return nil
