@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# make busy: run packages' tests many times beside two busy loops, to find tests that depend on the
-# machine's speed.
+# make busy: run the tests of packages many times next to two busy loops, to find tests that depend on
+# the speed of the machine.
 #
-#   busy.sh [PACKAGE]...     ROUNDS (20) times each; without a package, the ten that wait most for time or for processes
+#   busy.sh [PACKAGE]...     ROUNDS (20) times each; by default, the ten packages that wait most for time or for processes
 #
-# Each round is a separate process, so that nothing is carried over. The output of failed rounds is
-# kept in .local/busy. A round may take LIMIT (20m).
+# Each round is a separate process, so that no state is carried over. The output of failed rounds is
+# stored in .local/busy. LIMIT (20m) is the time limit of a round.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${ROUNDS:-20} kept=$PWD/.local/busy
@@ -40,5 +40,5 @@ for package in "${packages[@]}"; do
 	echo "$package: $rounds rounds, $bad failed, $(((SECONDS - start) / rounds)) s each"
 	failed=$((failed + bad))
 done
-echo "busy: $((${#packages[@]} * rounds)) rounds beside two busy loops, $failed failed"
+echo "busy: $((${#packages[@]} * rounds)) rounds next to two busy loops, $failed failed"
 [ $failed -eq 0 ]

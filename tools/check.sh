@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make check: the checks to run before a commit, in under a minute once the build cache is warm.
+# make check: the checks to run before a commit. They take less than a minute with a warm build cache.
 # Without arguments it checks every module; with packages (PKG=./services/links/...) only those.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# make vuln: govulncheck over every module at once. If the database cannot be reached, it prints
-# that and passes, because a build must not fail when a third party is down. A release must fail
+# make vuln: run govulncheck on all modules at once. If the database cannot be reached, it prints a
+# message and passes, because a build must not fail when a third party is down. A release must fail
 # (VULN_REQUIRED=1), because nothing unchecked may be published.
 set -euo pipefail
-cd "$(dirname "$0")/../tests" # it needs a folder with a go.mod; the workspace includes all the others
+cd "$(dirname "$0")/../tests" # govulncheck needs a folder with a go.mod; the workspace includes all other modules
 rc=0
 out=$("$BIN/govulncheck" ${PKGS//.\//../} 2>&1) || rc=$?
 if [ $rc -eq 0 ]; then

@@ -60,6 +60,8 @@ type DB struct {
 	timeout time.Duration
 	known   atomic.Bool // the database has the format of this build; see [DB.Identity]
 	breaker *outage.Breaker
+	// outages counts how often the breaker has opened.
+	outages atomic.Uint64
 	calls   *turns.Queue // limits the in-flight calls of each account
 	turns   *turns.Queue // runs the lost transactions of each account one by one
 }

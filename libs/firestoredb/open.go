@@ -104,14 +104,20 @@ func Use(client *firestore.Client, timeout time.Duration) *DB {
 }
 
 func newDB(client *firestore.Client, timeout time.Duration) *DB {
-	return &DB{Client: client, timeout: orDefault(timeout),
+	db := &DB{Client: client, timeout: orDefault(timeout),
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
-		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
-		// Calls that began together time out together, so five failures mean an outage only
-		// if they span a second. With a rest of a second, recovery is noticed within a second
-		// or two.
-		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
+		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1})}
+	// Calls that began together time out together, so five failures mean an outage only
+	// if they span a second. With a rest of a second, recovery is noticed within a second
+	// or two.
+	db.breaker = outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down,
+		Opened: func(error) { db.outages.Add(1) }})
+	return db
 }
+
+// Outages returns how often this process has found that the database does not answer. While it
+// was away, it may have been replaced by another state of the data.
+func (db *DB) Outages() uint64 { return db.outages.Load() }
 
 // down reports whether err means that the database is unreachable. The database is reachable if it
 // answered part of the call, if a transaction has expired, or if it rejected a request that is too

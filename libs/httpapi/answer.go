@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/paging"
 )
 
-// JSON answers with status and v.
+// JSON sends a response with this status and v as JSON.
 func JSON(c *fiber.Ctx, status int, v any) error {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -36,29 +36,29 @@ func JSON(c *fiber.Ctx, status int, v any) error {
 	return nil
 }
 
-// Created answers 201 with the record's address.
+// Created sends a 201 with the record's address.
 func Created(c *fiber.Ctx, location string, v any) error {
 	c.Set(fiber.HeaderLocation, location)
 	return JSON(c, fiber.StatusCreated, v)
 }
 
-// NoContent answers 204.
+// NoContent sends a 204.
 func NoContent(c *fiber.Ctx) error {
 	c.Status(fiber.StatusNoContent)
 	c.Response().ResetBody()
 	return nil
 }
 
-// ErrorBody returns the body of every error response.
+// ErrorBody returns the body of the response for e.
 func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
 // ETag returns the strong tag of a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// Rev returns the revision of a record that has no revision number of its own. It derives the
-// number from the fields that callers can edit. If an edit restores earlier values, the earlier
-// revision is valid again. This is safe: an edit that names it overwrites nothing that its
-// caller has not seen.
+// Rev returns the revision of a record without a stored revision number. It derives the number from
+// the fields that callers can edit. If an edit restores earlier values, the earlier revision
+// becomes valid again. This is safe, because an edit with that revision only overwrites values that
+// its caller has seen.
 func Rev(fields ...string) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q", fields) // never fails
@@ -86,9 +86,8 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check fails unless the caller named the record's current tag. The error response then has the
-// tag of rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong
-// comparison.
+// Check returns an error unless If-Match names the record's current tag. The error response has the
+// tag of rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil
@@ -102,15 +101,15 @@ func (m Match) Check(rev int64) error {
 	}
 	return &apierr.Error{
 		Code: apierr.PreconditionFailed, ETag: want,
-		Message: "The record has changed since you read it. Read it again, and send its new ETag.",
+		Message: "The record has changed since you read it. Read it again, and send the new ETag.",
 	}
 }
 
-// NotModified reports whether the caller's If-None-Match names tag, and answers 304 if
-// so. It sets the ETag in both cases.
+// NotModified reports whether the caller's If-None-Match names tag, and sends a 304 if it does. It
+// always sets the ETag.
 func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
-	// If-None-Match uses weak comparison: a proxy may have added W/ to our tag.
+	// If-None-Match uses weak comparison: a proxy may have added W/ to the tag.
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
 		if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {
 			c.Status(fiber.StatusNotModified)
@@ -120,8 +119,8 @@ func NotModified(c *fiber.Ctx, tag string) bool {
 	return false
 }
 
-// Limit reads the query parameter "limit" of a list: 1 to 100, 20 if absent. Other
-// values are refused, not clamped, so that callers notice their mistakes.
+// Limit reads the query parameter "limit" of a list: 1 to 100, 20 if absent. Other values are
+// rejected, not clamped, so that callers notice their mistakes.
 func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	if !c.Context().QueryArgs().Has("limit") {
 		return 20, nil
@@ -133,8 +132,8 @@ func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	return n, nil
 }
 
-// Page reads the query parameters "limit" and "cursor" of a list. of distinguishes the list
-// from all others; see [paging.First].
+// Page reads the query parameters "limit" and "cursor" of a list. of distinguishes the list from
+// all other lists; see [paging.First].
 func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
 	limit, wrong := Limit(c)
 	if len(wrong) > 0 {
@@ -143,10 +142,10 @@ func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
 	return PageOf(c, limit, of...)
 }
 
-// PageOf is [Page] for a handler that has read the limit already.
+// PageOf is [Page] for a handler that has already read the limit.
 func PageOf(c *fiber.Ctx, limit int, of ...string) (paging.Page, error) {
 	first := paging.First(limit, of...)
-	// An empty cursor is a bug in the caller's loop. If we answered with page one, that loop
+	// An empty cursor is a bug in the caller's loop. With the first page as the response, that loop
 	// would never end.
 	if !c.Context().QueryArgs().Has("cursor") {
 		return first, nil
@@ -165,13 +164,12 @@ func isDigits(s string) bool {
 // ClientIP returns the address of the client; see [httpserver.Proxies].
 func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.Context()) }
 
-// NewServer calls [httpserver.New].
+// NewServer returns a server for h; see [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
-// AcceptsGzip reports whether the caller accepts a response in gzip. It follows RFC 9110
-// §12.5.3: the caller refuses a coding with q=0, and * stands for all codings that the
-// header does not name. A caller that sends no such header gets uncompressed bytes, since
-// many programs cannot decompress.
+// AcceptsGzip reports whether the caller accepts a response in gzip. It follows RFC 9110 §12.5.3:
+// q=0 excludes a coding, and * stands for all codings that the header does not name. A caller
+// without the header gets uncompressed bytes, because many programs cannot decompress.
 func AcceptsGzip(c *fiber.Ctx) bool {
 	accepted, named := false, false
 	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
@@ -191,7 +189,7 @@ func AcceptsGzip(c *fiber.Ctx) bool {
 	return accepted
 }
 
-// methodsOf lists the methods of the routes that match path.
+// methodsOf returns the methods of the routes that match path.
 func methodsOf(app *fiber.App, path string) (out []string) {
 	for _, stack := range app.Stack() {
 		for _, r := range stack {
@@ -204,7 +202,7 @@ func methodsOf(app *fiber.App, path string) (out []string) {
 	return out
 }
 
-// fail writes e. No other code writes errors.
+// fail writes e as the response. No other code writes error responses.
 func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	ctx := c.UserContext()
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// fill repeats item, separated by commas, to make a body of just under 1 MiB.
+// fill repeats item, separated by commas, to create a body of just under 1 MiB.
 func fill(before, item, after string) string {
 	n := (1<<20 - len(before) - len(after) - 1) / (len(item) + 1)
 	return before + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + after
@@ -32,26 +32,25 @@ func unknownFields() string {
 	return b.String() + "}"
 }
 
-// wrongBodies returns bodies of 1 MiB each that once took seconds to decode, or that
-// could.
+// wrongBodies returns bodies of 1 MiB that took seconds to decode in an earlier version, or might.
 func wrongBodies() map[string]string {
 	return map[string]string{
-		"unknown scopes":            fill(`{"name":"x","scopes":[`, `"a"`, `]}`),
-		"scopes that are numbers":   fill(`{"name":"x","scopes":[`, `0`, `]}`),
-		"few long scopes":           fill(`{"name":"x","scopes":[`, `"`+strings.Repeat("a", 200)+`"`, `]}`),
-		"unknown fields":            unknownFields(),
-		"one long unknown name":     `{"name":"x","` + strings.Repeat("n", 1<<20-20) + `":0}`,
-		"a long name":               `{"name":"` + strings.Repeat("é", 1<<19-10) + `"}`,
-		"a long name of escapes":    `{"name":"` + strings.Repeat(`\u00e9`, (1<<20-20)/6) + `"}`,
-		"a million digits":          `{"name":"x","expiresAt":` + strings.Repeat("9", 1<<20-30) + `}`,
-		"numbers out of range":      fill(`{"name":"x","scopes":[`, `1e999999`, `]}`),
-		"one number out of range":   `{"name":"x","expiresAt":1e999999999}`,
-		"one very small number":     `{"name":"x","expiresAt":1e-999999999}`,
-		"empty objects":             fill(`{"name":"x","scopes":[`, `{}`, `]}`),
-		"an open array":             `{"name":` + strings.Repeat("[", 1<<20-10),
-		"blanks":                    `{"name":"x"` + strings.Repeat(" ", 1<<20-14) + `}`,
-		"one field, over and over":  fill(`{`, `"name":"x"`, `}`),
-		"overlong fields, all good": `{"name":"x","x":"` + strings.Repeat("y", 1<<20-30) + `"}`,
+		"unknown scopes":               fill(`{"name":"x","scopes":[`, `"a"`, `]}`),
+		"scopes that are numbers":      fill(`{"name":"x","scopes":[`, `0`, `]}`),
+		"few long scopes":              fill(`{"name":"x","scopes":[`, `"`+strings.Repeat("a", 200)+`"`, `]}`),
+		"unknown fields":               unknownFields(),
+		"long unknown name":            `{"name":"x","` + strings.Repeat("n", 1<<20-20) + `":0}`,
+		"long name":                    `{"name":"` + strings.Repeat("é", 1<<19-10) + `"}`,
+		"long name of escapes":         `{"name":"` + strings.Repeat(`\u00e9`, (1<<20-20)/6) + `"}`,
+		"number with a million digits": `{"name":"x","expiresAt":` + strings.Repeat("9", 1<<20-30) + `}`,
+		"numbers out of range":         fill(`{"name":"x","scopes":[`, `1e999999`, `]}`),
+		"single number out of range":   `{"name":"x","expiresAt":1e999999999}`,
+		"very small number":            `{"name":"x","expiresAt":1e-999999999}`,
+		"empty objects":                fill(`{"name":"x","scopes":[`, `{}`, `]}`),
+		"unclosed arrays":              `{"name":` + strings.Repeat("[", 1<<20-10),
+		"blanks":                       `{"name":"x"` + strings.Repeat(" ", 1<<20-14) + `}`,
+		"repeated field":               fill(`{`, `"name":"x"`, `}`),
+		"overlong valid fields":        `{"name":"x","x":"` + strings.Repeat("y", 1<<20-30) + `"}`,
 	}
 }
 
@@ -79,11 +78,11 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 	for name, body := range wrongBodies() {
 		t.Run(name, func(t *testing.T) {
 			if len(body) > 1<<20 {
-				t.Fatalf("the body has %d bytes", len(body))
+				t.Fatalf("the body has %d bytes, want at most 1 MiB", len(body))
 			}
-			// Compare with the time that the standard library takes here and now for 1
-			// MiB of an ordinary list, because machines differ and are shared. A cost
-			// that grows with the square of the body takes a thousand times as long.
+			// Compare with the time that the standard library takes at the same time for an
+			// ordinary list of 1 MiB, because machines differ and are shared. Quadratic decoding
+			// would take a thousand times as long.
 			best, ordinary := time.Hour, time.Hour
 			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
 				began := time.Now()
@@ -102,7 +101,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 				best = min(best, time.Since(began))
 			}
 			if best > 5*ordinary {
-				t.Errorf("decoding took %s, an ordinary list of that size %s", best, ordinary)
+				t.Errorf("decoding took %s, want at most five times the %s of an ordinary list of that size", best, ordinary)
 			}
 			c := dial()
 			defer func() { _ = c.Close() }()
@@ -113,7 +112,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			}
 			answer, err := io.ReadAll(res.Body)
 			if err != nil || len(answer) >= 64<<10 {
-				t.Errorf("a response of %d bytes, %v; want less than 64 kB", len(answer), err)
+				t.Errorf("the response has %d bytes, error %v; want less than 64 kB", len(answer), err)
 			}
 		})
 	}
@@ -124,10 +123,10 @@ func TestFiftyDetailsAreNamedAndTheRestCounted(t *testing.T) {
 	f := &httpapi.Fields{}
 	for i := range 90_000 {
 		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.InvalidValue})
-		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // a second broken rule of the same field
+		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // another broken rule of the same field
 	}
 	if !f.HasError("scopes.89999") {
-		t.Error("HasError is false for a field that is only counted")
+		t.Error("HasError = false for a field that is only counted, want true")
 	}
 	var body struct {
 		Error struct {
@@ -140,7 +139,7 @@ func TestFiftyDetailsAreNamedAndTheRestCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(body.Error.Details) != 50 || body.Error.MoreDetails != 89_950 || body.Error.Details[0].Code != apierr.InvalidValue {
-		t.Errorf("%d details and %d more, want 50 and 89,950", len(body.Error.Details), body.Error.MoreDetails)
+		t.Errorf("got %d details and %d more, want 50 and 89,950", len(body.Error.Details), body.Error.MoreDetails)
 	}
 }
 
@@ -156,7 +155,7 @@ func TestAListThatIsTooLongIsOneBrokenRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := apierr.From(fields.Err()).Details; len(d) != 1 || d[0].Field != "scopes" || d[0].Code != apierr.TooLong {
-		t.Errorf("details %+v, want one: scopes too_long", d)
+		t.Errorf("details = %+v, want only scopes too_long", d)
 	}
 }
 
@@ -175,7 +174,7 @@ func TestNumbersKeepTheirMeaning(t *testing.T) {
 		}
 		fields, err := httpapi.DecodeObject([]byte(`{"expiresAt":`+tt.number+`}`), nil, &dst)
 		if err != nil || (fields.Err() == nil) != tt.ok || dst.ExpiresAt != tt.want {
-			t.Errorf("%s: %v, %v, %v", tt.number, dst.ExpiresAt, err, fields.Err())
+			t.Errorf("%s: ExpiresAt = %v, errors %v and %v; want ok = %v with %v", tt.number, dst.ExpiresAt, err, fields.Err(), tt.ok, tt.want)
 		}
 	}
 }
@@ -193,18 +192,18 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 		status                           int
 		origin                           string
 	}{
-		{"a read", "GET", "/api/v1/links/1", "free", allowed, 200, "https://app.example.com"},
-		{"a refusal, which the page must be able to read", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
-		{"a preflight", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
-		{"a preflight of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
-		{"a read of another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
-		{"a preflight for an unknown address", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
-		{"a public page", "GET", "/v/x", "", allowed, 200, ""},
-		{"a request without an origin", "GET", "/api/v1/links/1", "free", "", 200, ""},
+		{"read", "GET", "/api/v1/links/1", "free", allowed, 200, "https://app.example.com"},
+		{"error response, which the page must be able to read", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
+		{"preflight", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
+		{"preflight of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
+		{"read of another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
+		{"preflight for an unknown address", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
+		{"public page", "GET", "/v/x", "", allowed, 200, ""},
+		{"request without an origin", "GET", "/api/v1/links/1", "free", "", 200, ""},
 	} {
 		res, _ := ask(t, dial, request(tt.method, tt.path, tt.key, tt.headers, ""))
 		if got := res.Header.Get("Access-Control-Allow-Origin"); res.StatusCode != tt.status || got != tt.origin {
-			t.Errorf("%s: %d, allows %q; want %d, %q", tt.name, res.StatusCode, got, tt.status, tt.origin)
+			t.Errorf("%s: status %d with allowed origin %q, want %d with %q", tt.name, res.StatusCode, got, tt.status, tt.origin)
 		}
 		if tt.status == 204 && (res.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, PATCH" || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Idempotency-Key")) {
 			t.Errorf("%s: %v", tt.name, res.Header)
@@ -212,6 +211,6 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 	}
 	none := serve(t, httpapi.Options{}, func(a *httpapi.API) { a.Handle("GET", "/api/v1/links/:id", httpapi.Access{}, ok) })
 	if res, _ := ask(t, none, request("OPTIONS", "/api/v1/links/1", "", allowed+preflight, "")); res.StatusCode != 405 || res.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("without configuration: %d %v", res.StatusCode, res.Header)
+		t.Errorf("without configuration: status %d with headers %v, want 405 without an allowed origin", res.StatusCode, res.Header)
 	}
 }

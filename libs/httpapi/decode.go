@@ -46,20 +46,20 @@ func (o *Optional[T]) Ptr() *T {
 	return &o.Value
 }
 
-// Fields collects the broken rules of a request, so that a caller gets all of them at
-// once. It lists up to [apierr.MaxDetails] and counts the rest.
+// Fields collects the broken rules of a request, so that a caller gets all of them in one response.
+// It lists up to [apierr.MaxDetails] and counts the rest.
 type Fields struct {
-	// Unknown names the body's fields that the destination does not have, in the body's
-	// order. If there are very many, it has only the first ones.
+	// Unknown contains the names of body fields that the destination does not have, in the order of
+	// the body. If there are many, it contains only the first.
 	Unknown []string
 	details []apierr.Detail
 	broken  map[string]bool // by field
 	more    int
-	listed  bool               // a detail has listed the names that the operation knows
+	listed  bool               // a detail already lists the names that the operation knows
 	schema  *jsonschema.Schema // the body's schema, or nil if it has none
 }
 
-// Add adds broken rules. Only the first one of each field is kept.
+// Add adds broken rules. Only the first rule of each field is kept.
 func (f *Fields) Add(details ...apierr.Detail) {
 	for _, d := range details {
 		if f.HasError(d.Field) {
@@ -77,12 +77,12 @@ func (f *Fields) Add(details ...apierr.Detail) {
 	}
 }
 
-// HasError reports whether a rule of field is broken already. If so, do not validate its
-// value further.
+// HasError reports whether the value of field is already known to be invalid. If so, do not
+// validate it further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// HasErrorIn reports whether a field or a part of it, such as rules.0.name of rules, breaks a
-// rule.
+// HasErrorIn reports whether a field or a part of the field (rules.0.name is a part of rules)
+// breaks a rule.
 func (f *Fields) HasErrorIn(field string) bool {
 	for broken := range f.broken {
 		if broken == field || strings.HasPrefix(broken, field+".") {
@@ -92,8 +92,8 @@ func (f *Fields) HasErrorIn(field string) bool {
 	return false
 }
 
-// Instant reads a time: milliseconds since 1970, or ISO 8601 with a zone. If value is anything
-// else, or the field has an error already, Instant adds an error and returns false.
+// Instant reads a time: milliseconds since 1970, or ISO 8601 with a time zone. For any other value,
+// it adds an error and returns false. It also returns false if the field already has an error.
 func (f *Fields) Instant(field string, value jsdate.Moment) (ms int64, ok bool) {
 	if f.HasError(field) {
 		return 0, false
@@ -104,12 +104,12 @@ func (f *Fields) Instant(field string, value jsdate.Moment) (ms int64, ok bool) 
 	d := apierr.Detail{Field: field, Code: apierr.InvalidFormat}
 	switch {
 	case value.LacksZone():
-		d.Message = "This time has no zone. Write it as 2027-04-01T00:00:00Z or 2027-04-01T00:00:00+02:00, or send milliseconds since 1970."
+		d.Message = "This time has no time zone. Write it as 2027-04-01T00:00:00Z or 2027-04-01T00:00:00+02:00, or send milliseconds since 1970."
 	case value.IsText():
-		d.Message = "This is not a time. Use ISO 8601 with a zone, such as 2027-04-01T00:00:00Z, or a number of milliseconds since 1970."
+		d.Message = "This is not a time. Use ISO 8601 with a time zone, such as 2027-04-01T00:00:00Z, or a number of milliseconds since 1970."
 	default:
 		d.Code = apierr.OutOfRange
-		d.Message = "This number of milliseconds is too far from 1970 for a date. Use -8640000000000000 to 8640000000000000."
+		d.Message = "This number of milliseconds is out of the range of dates. Use -8640000000000000 to 8640000000000000."
 	}
 	f.Add(d)
 	return 0, false
@@ -128,13 +128,13 @@ func (f *Fields) Err() error {
 // body of another type. Fields lists the broken field rules. The handler adds the
 // broken rules that schemas cannot express, and then calls [Fields.Err].
 //
-// JSON names are case-sensitive: "URL" is not "url". A name that the contract does not
-// know is rejected or listed in [Fields.Unknown], as the operation's schema says. A
-// PATCH with no known name is always rejected. Unknown query parameters are reported
-// here too. Fields with broken rules keep their zero value.
+// JSON names are case-sensitive: "URL" is not "url". The operation's schema decides whether an
+// unknown name is rejected or listed in [Fields.Unknown]. A PATCH without any known name is always
+// rejected. Decode also reports unknown query parameters. Fields with broken rules keep their zero
+// value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
-	// A body without a Content-Type counts as JSON. Comparing first saves isJSON from parsing the
-	// most common header.
+	// A body without a Content-Type counts as JSON. The comparison avoids parsing the most common
+	// header.
 	media := c.Get(fiber.HeaderContentType)
 	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")
@@ -145,7 +145,7 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	}
 	op, ok := c.Locals(operationKey{}).(*apispec.Operation)
 	if !ok {
-		return decodeObject(o, nil, dst, maxUnknown) // a route that the contract does not have
+		return decodeObject(o, nil, dst, maxUnknown) // a route that is not in the contract
 	}
 	fields, err := decodeObject(o, op.Schema, dst, maxUnknown)
 	if err != nil {
@@ -160,7 +160,7 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	return fields, nil
 }
 
-// DecodeOptional is Decode for an endpoint whose body may be missing.
+// DecodeOptional is Decode for an operation with an optional body.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
 	if len(c.Request().Body()) > 0 {
 		return Decode(c, dst)
@@ -177,8 +177,8 @@ func isJSON(contentType string) bool {
 	return err == nil && media == fiber.MIMEApplicationJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
 }
 
-// DecodeObject is Decode for one JSON object that was parsed strictly already, such as
-// an item of a bulk request. schema may be nil.
+// DecodeObject is Decode for one strictly parsed JSON object, such as an item of a bulk request.
+// schema may be nil.
 func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, error) {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -206,8 +206,8 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 	return fields, nil
 }
 
-// fill decodes each member into the struct field with exactly its name and removes it
-// from the members.
+// fill decodes each member into the struct field with exactly the same name, and removes it from
+// the members.
 func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
 		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
@@ -227,7 +227,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 			problem.Message = "The text contains half of a surrogate pair."
 		case json.Unmarshal(raw, dst.Field(i).Addr().Interface()) != nil:
 			dst.Field(i).SetZero()
-			if fields.HasErrorIn(name) { // which says more exactly what has the wrong type
+			if fields.HasErrorIn(name) { // this detail is more precise
 				continue
 			}
 			problem.Code, problem.Message = apierr.InvalidType, "This field has the wrong type."
@@ -238,18 +238,18 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 	}
 }
 
-// paired matches a JSON string in which every escaped surrogate has its other half. Go
-// decodes half a pair to U+FFFD, but text may also contain U+FFFD itself.
+// paired matches a JSON string without unpaired escaped surrogates. Go decodes an unpaired
+// surrogate to U+FFFD, but a text may also contain U+FFFD itself.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// These bound how many bytes of a caller's unknown names a response repeats. A bulk answer
-// has up to a hundred items.
+// These limit how many bytes of a caller's unknown names a response repeats. A bulk response has up
+// to a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
 )
 
-// unknownNames lists the names that fill has left over, in the body's order. bytes bounds
+// unknownNames returns the names that fill has not used, in the order of the body. bytes bounds
 // their total size.
 func unknownNames(o *object, bytes int) []string {
 	var out []string
@@ -265,15 +265,15 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// Bounds of a body, besides its size. The largest sensible body, a bulk request that
-// uses every field, has about 4,000 values.
+// Limits of a body, besides its size. The largest useful body, a bulk request with every field, has
+// about 4,000 values.
 const (
-	maxDepth  = 32     // how deeply a body may nest
-	maxValues = 10_000 // how many values it may hold
+	maxDepth  = 32     // maximum depth of nesting
+	maxValues = 10_000 // maximum number of values
 )
 
-// object is a strict JSON object: its parsed value, for schemas, and its raw members,
-// for decoding.
+// object is a strict JSON object: its parsed value for validation, and its raw members for
+// decoding.
 type object struct {
 	value   map[string]any
 	members map[string]json.RawMessage
@@ -285,13 +285,13 @@ var (
 	errMany = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
 )
 
-// errTwice returns the error for a name that an object has twice. Parsers differ on which of the
-// two values counts.
+// errTwice returns the error for a duplicate name in an object. Parsers disagree about which of the
+// two values to use.
 func errTwice(name string) error {
 	if len(name) > maxShownName {
-		return invalidJSON("The body names a field twice.")
+		return invalidJSON("The body contains a field twice. Send it once.")
 	}
-	return invalidJSON(fmt.Sprintf("The body names the field %q twice.", name))
+	return invalidJSON(fmt.Sprintf("The body contains the field %q twice. Send it once.", name))
 }
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
@@ -314,7 +314,7 @@ func parseObject(body []byte) (*object, error) {
 	}
 	if err == nil {
 		if _, err = p.Token(); errors.Is(err, io.EOF) {
-			return p.top, nil // nothing follows
+			return p.top, nil // no data after the object
 		}
 	}
 	if apierr.CodeOf(err) != apierr.InvalidJSON {
@@ -323,8 +323,8 @@ func parseObject(body []byte) (*object, error) {
 	return nil, err
 }
 
-// parser reads token by token, because the decoder itself keeps the last of several
-// members with the same name and has no bounds.
+// parser reads token by token, because the standard decoder keeps only the last of several members
+// with the same name, and has no limits.
 type parser struct {
 	*json.Decoder
 	body   []byte
@@ -332,7 +332,7 @@ type parser struct {
 	values int
 }
 
-// object reads the members of an object up to its end.
+// object reads the members of an object, including its end.
 func (p *parser) object(depth int) (map[string]any, error) {
 	out := map[string]any{}
 	for p.More() {
@@ -357,7 +357,7 @@ func (p *parser) object(depth int) (map[string]any, error) {
 	return out, err
 }
 
-// value reads one value. depth counts the containers around it.
+// value reads one value. depth is the number of enclosing containers.
 func (p *parser) value(depth int) (any, error) {
 	if p.values++; p.values > maxValues {
 		return nil, errMany
@@ -394,10 +394,9 @@ func (p *parser) array(depth int) ([]any, error) {
 	return out, err
 }
 
-// tame keeps numbers cheap to validate. Schemas compare exact fractions, and the exact
-// value of 1e999999 has a million digits. So a long number becomes the nearest float64,
-// and a number out of float64's range becomes ±1e309, which is beyond every bound in a
-// schema.
+// tame limits the cost of validating numbers. Schemas compare exact fractions, and the exact value
+// of 1e999999 has a million digits. So a long number becomes the nearest float64. A number out of
+// range becomes ±1e309, which exceeds every bound in a schema.
 func tame(number json.Number) json.Number {
 	const plain = 40 // longer than any number that a field accepts
 	if len(number) <= plain && !strings.ContainsAny(string(number), "eE") {

@@ -16,11 +16,11 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// addFailures turns the leaves of a schema failure into details, one per field.
+// addFailures converts the leaves of a schema failure to details, one per field.
 func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	for i := range e.InstanceLocation {
 		if i > 0 && f.HasError(strings.Join(e.InstanceLocation[:i], ".")) {
-			return // one error for a list that is too long, and not one for each item
+			return // report one error for a list that is too long, instead of one for each item
 		}
 	}
 	if k, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
@@ -33,8 +33,8 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
-		// The branches contradict each other. All that the caller needs to know is that the
-		// value has none of the accepted types.
+		// The branches contradict each other. The caller only needs to know that the value has none
+		// of the accepted types.
 		message := "This field has the wrong type."
 		if want := branchTypes(e); want != nil {
 			message = "Use " + typesOf(want) + "."
@@ -85,7 +85,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	case *kind.Enum:
 		var want []string
 		for _, v := range k.Want {
-			if v != nil { // null means that the field is absent
+			if v != nil { // null means that the field is not set
 				want = append(want, fmt.Sprint(v))
 			}
 		}
@@ -96,8 +96,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	return []apierr.Detail{d}
 }
 
-// branchTypes returns the types that the branches of a failure take, or nil if one of them
-// has failed for another reason.
+// branchTypes returns the types that the branches of a failure accept, or nil if a branch has
+// failed for another reason.
 func branchTypes(e *jsonschema.ValidationError) (want []string) {
 	for _, cause := range e.Causes {
 		k, ok := cause.ErrorKind.(*kind.Type)
@@ -109,7 +109,7 @@ func branchTypes(e *jsonschema.ValidationError) (want []string) {
 	return want
 }
 
-// typesOf names the types of JSON as a sentence does: a string, or null. Null comes last.
+// typesOf lists JSON types as in a sentence: a string, or null. Null is last.
 func typesOf(want []string) string {
 	names := map[string]string{
 		"string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object",
@@ -130,7 +130,7 @@ func typesOf(want []string) string {
 	return text
 }
 
-// count writes a number of things: 1 item, 2 items.
+// count formats a number with a noun: 1 item, 2 items.
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -140,8 +140,8 @@ func count(n int, thing string) string {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery rejects the parameters that the operation does not have. params says for each
-// parameter of the operation whether it may be repeated.
+// addQuery rejects the parameters that the operation does not have. params maps each parameter of
+// the operation to true if it may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -152,16 +152,16 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
 		case ok && seen[name] && !repeatable:
-			// No handler reads a second value, so it would be ignored as silently as an unknown
-			// parameter.
-			f.Add(apierr.Detail{Field: name, Code: apierr.Unknown, Message: "Send this parameter once. It takes a single value."})
+			// Handlers read only the first value, so a second value would be ignored without
+			// notice.
+			f.Add(apierr.Detail{Field: name, Code: apierr.Unknown, Message: "Send this parameter once. It accepts only one value."})
 		}
 		seen[name] = true
 	}
 }
 
-// addBody rejects every name in the body of an operation that reads no body. A body without
-// names passes, because nothing in it could be ignored.
+// addBody rejects every name in the body of an operation that reads no body. A body without names
+// is accepted, because it contains nothing to ignore.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -172,13 +172,13 @@ func (f *Fields) addBody(body []byte) {
 	}
 }
 
-// addUnknown rejects names that a closed object does not have.
+// addUnknown rejects the unknown names in a closed object.
 func (f *Fields) addUnknown(at, names []string) {
 	var known []string
 	if s := schemaAt(f.schema, at); s != nil {
 		known = editable(s)
 	}
-	slices.Sort(names) // the library returns them in any order
+	slices.Sort(names) // the library returns them in no particular order
 	for _, name := range names {
 		f.addUnknownName(at, name, known, "field")
 	}
@@ -186,14 +186,14 @@ func (f *Fields) addUnknown(at, names []string) {
 
 func (f *Fields) addUnknownName(at []string, name string, known []string, what string) {
 	if len(f.details) >= apierr.MaxDetails {
-		f.more++ // only counted, because looking for near misses takes time
+		f.more++ // only count these, because finding similar names takes time
 		return
 	}
 	message := "There is no such " + what + " here."
 	if near := nearest(name, known); near != "" {
 		message += " Did you mean " + near + "?"
 	} else if len(known) > 0 && !f.listed {
-		f.listed = true // once is enough, and bounds the response
+		f.listed = true // list them only once, which bounds the response
 		message += " The " + what + "s are " + listed(known) + "."
 	}
 	shown := strings.ToValidUTF8(name, "\uFFFD")
@@ -203,14 +203,14 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 	f.Add(apierr.Detail{Field: strings.Join(append(slices.Clone(at), shown), "."), Code: apierr.Unknown, Message: message})
 }
 
-// maxShownName bounds how much of an unknown name a response repeats, in code points.
+// maxShownName limits how many code points of an unknown name a response repeats.
 const maxShownName = 100
 
-// nothingKnown rejects a change that names only unknown fields.
+// nothingKnown rejects a change that contains only unknown fields.
 func (f *Fields) nothingKnown(names []string) {
 	s := schemaAt(f.schema, nil)
 	if closed(s) {
-		return // a closed schema has rejected them already
+		return // a closed schema has already rejected them
 	}
 	for _, name := range names {
 		if s.Properties[name] != nil {
@@ -220,8 +220,8 @@ func (f *Fields) nothingKnown(names []string) {
 	f.addUnknown(nil, slices.Clone(names))
 }
 
-// hint extends the message for a missing field with a similar name in the body or, if there
-// is none, with the first name that is not known.
+// hint extends the message for a missing field with a similar name in the body or, if there is
+// none, with the first unknown name.
 func (f *Fields) hint() {
 	for i := range f.details {
 		d := &f.details[i]
@@ -232,13 +232,13 @@ func (f *Fields) hint() {
 		if at >= 0 {
 			d.Message += fmt.Sprintf(" The body has %q. Did you mean %s?", f.Unknown[at], d.Field)
 		} else if name := f.Unknown[0]; len(name) <= maxShownName {
-			d.Message += fmt.Sprintf(" The body has %q, which is not known here.", name)
+			d.Message += fmt.Sprintf(" The body has the unknown field %q.", name)
 		}
 	}
 }
 
-// schemaAt follows a path of property names and of places in lists. It returns nil if there is
-// no such schema.
+// schemaAt follows a path of property names and list indexes. It returns nil if the path does not
+// exist.
 func schemaAt(s *jsonschema.Schema, at []string) *jsonschema.Schema {
 	for s != nil {
 		for s.Ref != nil {
@@ -261,7 +261,7 @@ func closed(s *jsonschema.Schema) bool {
 	return is && !open
 }
 
-// editable lists the names that a caller can set.
+// editable returns the names that a caller can set.
 func editable(s *jsonschema.Schema) []string {
 	var out []string
 	for name, p := range s.Properties {
@@ -273,10 +273,9 @@ func editable(s *jsonschema.Schema) []string {
 	return out
 }
 
-// nearest returns the known name that the caller probably meant by name, or "" if no known
-// name is near. It recognises other spellings (snake_case, singular and plural), up to two
-// wrong letters, and a name that ends with the known one as a word: destinationUrl is
-// nearest to url.
+// nearest returns the known name that the caller probably meant by name, or "" if no known name is
+// similar. It recognises other spellings (snake_case, singular and plural), up to two wrong
+// letters, and names that end with a known name as a word: destinationUrl matches url.
 func nearest(name string, known []string) string {
 	if len(name) > 64 {
 		return ""
@@ -291,7 +290,7 @@ func nearest(name string, known []string) string {
 			d = 0
 		case d <= allowed(want):
 		case len(want) >= 3 && strings.EqualFold(lastWord(name), k):
-			d = 3 // ranks after every misspelling
+			d = 3 // after every misspelling
 		default:
 			continue
 		}
@@ -302,8 +301,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed returns how many letters of a name may be wrong. A short name may have fewer
-// wrong letters, because short words are all near each other.
+// allowed returns how many letters of a name may be wrong. It is lower for short names, because all
+// short words are similar.
 func allowed(name string) int {
 	switch n := len(name); {
 	case n < 3:
@@ -315,8 +314,8 @@ func allowed(name string) int {
 	}
 }
 
-// plain returns a name in lower case with only its letters and digits, so that all styles
-// of spelling give the same result.
+// plain returns the letters and digits of a name in lower case, so that all naming styles give the
+// same result.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
@@ -340,7 +339,7 @@ func lastWord(name string) string {
 	return name[start:]
 }
 
-// distance counts insertions, deletions, replacements and swaps of neighbours.
+// distance returns the number of insertions, deletions, replacements and swaps of adjacent letters.
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	var before []int

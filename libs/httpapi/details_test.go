@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// strictAPI serves routes of the real contract and records in acted which of them have
-// changed something.
+// strictAPI serves routes of the real contract. It records in acted which of them have made a
+// change.
 func strictAPI(t *testing.T, acted *[]string) func() net.Conn {
 	t.Helper()
 	find := func(c *fiber.Ctx) error {
@@ -83,31 +83,31 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 		status                     int
 		details                    []string
 	}{
-		{"a misspelt filter", "GET", "/api/v1/links?limit=1&tags=zzz", "", 400, []string{"tags" + parameter + " Did you mean tag?"}},
-		{"a made-up filter", "GET", "/api/v1/links?page=2", "", 400, []string{"page" + parameter + " The parameters are archived, cursor, domainId, externalId, limit, q, slug and tag."}},
-		{"a repeated single value", "GET", "/api/v1/links?limit=1&limit=2", "", 400, []string{"limit unknown Send this parameter once. It takes a single value."}},
-		{"a repeated list", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
-		{"a stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
-		{"head like get", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
-		{"a read whose response is dropped", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
+		{"misspelt filter", "GET", "/api/v1/links?limit=1&tags=zzz", "", 400, []string{"tags" + parameter + " Did you mean tag?"}},
+		{"unknown filter", "GET", "/api/v1/links?page=2", "", 400, []string{"page" + parameter + " The parameters are archived, cursor, domainId, externalId, limit, q, slug and tag."}},
+		{"repeated single value", "GET", "/api/v1/links?limit=1&limit=2", "", 400, []string{"limit unknown Send this parameter once. It accepts only one value."}},
+		{"repeated list parameter", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
+		{"stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
+		{"HEAD like GET", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
+		{"read with a dropped response", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
 		{"404 before 400 on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
 		{"404 before 400 on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},
-		{"a delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
-		{"a body where none is read", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
-		{"an empty body where none is read", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
-		{"a page ignores unknown parameters", "GET", "/v/x?fbclid=1", "", 200, nil},
-		{"a key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
+		{"delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
+		{"body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
+		{"empty body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
+		{"unknown parameter of a page", "GET", "/v/x?fbclid=1", "", 200, nil},
+		{"key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
 			[]string{"expires_at" + field + " Did you mean expiresAt?", "scope" + field + " Did you mean scopes?"}},
 		{"body and query together", "POST", "/api/v1/keys?dryRun=1", `{"nam":"ci"}`, 400,
 			[]string{"name required This field is required. The body has \"nam\". Did you mean name?", "nam" + field + " Did you mean name?", "dryRun" + parameter}},
-		{"a create ignores unknown fields", "POST", "/api/v1/links", `{"url":"https://example.com","tite":"x"}`, 200, nil},
-		{"a create without a required field", "POST", "/api/v1/links", `{"destinationUrl":"https://example.com"}`, 400,
+		{"create with unknown fields", "POST", "/api/v1/links", `{"url":"https://example.com","tite":"x"}`, 200, nil},
+		{"create without a required field", "POST", "/api/v1/links", `{"destinationUrl":"https://example.com"}`, 400,
 			[]string{"url required This field is required. The body has \"destinationUrl\". Did you mean url?"}},
-		{"a change with only unknown fields", "PATCH", "/api/v1/links/mine", `{"tittle":"x","destinationUrl":"y"}`, 400,
+		{"change with only unknown fields", "PATCH", "/api/v1/links/mine", `{"tittle":"x","destinationUrl":"y"}`, 400,
 			[]string{"destinationUrl" + field + " Did you mean url?", "tittle" + field + " Did you mean title?"}},
-		{"a change of a read-only field", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
-		{"a change with a known field", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
-		{"an empty change", "PATCH", "/api/v1/links/mine", `{}`, 200, nil},
+		{"change of a read-only field", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
+		{"change with a known field", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
+		{"empty change", "PATCH", "/api/v1/links/mine", `{}`, 200, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,13 +115,13 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 			var acted []string
 			res, body := ask(t, strictAPI(t, &acted), request(tt.method, tt.target, "creator", "Connection: close\r\n", tt.body))
 			if res.StatusCode != tt.status || tt.status == 400 && tt.method != "HEAD" && codeOf(body) != "VALIDATION_ERROR" {
-				t.Errorf("status %d, %v; want %d", res.StatusCode, body, tt.status)
+				t.Errorf("status %d with body %v, want %d", res.StatusCode, body, tt.status)
 			}
 			if diff := cmp.Diff(tt.details, detailsOf(body)); diff != "" {
 				t.Errorf("details (-want +got):\n%s", diff)
 			}
 			if tt.status >= 400 && (len(acted) > 0 || res.Header.Get("ETag") != "" || body["secret"] != nil) {
-				t.Errorf("acted %v, ETag %q, body %v", acted, res.Header.Get("ETag"), body)
+				t.Errorf("acted = %v, ETag = %q, body %v; want no effect, no ETag and no secret", acted, res.Header.Get("ETag"), body)
 			}
 		})
 	}
@@ -140,14 +140,14 @@ func TestManyLongUnknownNamesMakeAShortAnswer(t *testing.T) {
 		fmt.Fprintf(&query, "&x%d=", i)
 	}
 	for name, raw := range map[string]string{
-		"many names":      request("POST", "/api/v1/keys", "creator", "", `{"name":"k"`+many.String()+`}`),
-		"one long name":   request("POST", "/api/v1/keys", "creator", "", `{"name":"k","`+strings.Repeat("é", 400_000)+`":0}`),
-		"many parameters": request("GET", "/api/v1/links?limit=1"+query.String(), "creator", "", ""),
-		"many in a patch": request("PATCH", "/api/v1/links/mine", "creator", "", `{`+many.String()[1:]+`}`),
+		"many names":             request("POST", "/api/v1/keys", "creator", "", `{"name":"k"`+many.String()+`}`),
+		"one long name":          request("POST", "/api/v1/keys", "creator", "", `{"name":"k","`+strings.Repeat("é", 400_000)+`":0}`),
+		"many parameters":        request("GET", "/api/v1/links?limit=1"+query.String(), "creator", "", ""),
+		"many fields in a PATCH": request("PATCH", "/api/v1/links/mine", "creator", "", `{`+many.String()[1:]+`}`),
 	} {
 		res, body := ask(t, dial, raw)
 		if res.StatusCode != 400 || res.ContentLength > 16<<10 || len(detailsOf(body)) > apierr.MaxDetails {
-			t.Errorf("%s: status %d, %d bytes, %d details", name, res.StatusCode, res.ContentLength, len(detailsOf(body)))
+			t.Errorf("%s: status %d, %d bytes, %d details; want 400 with at most 16 KiB and MaxDetails details", name, res.StatusCode, res.ContentLength, len(detailsOf(body)))
 		}
 	}
 }

@@ -1,16 +1,15 @@
-// Package httpapi serves the HTTP APIs of all Linkreel services with one server setup,
-// one order of checks, one body format and one place that writes errors.
+// Package httpapi serves the HTTP APIs of all Linkreel services with the same server setup, order
+// of checks, body format and error responses.
 //
-// A request passes these steps: recover, request id and span, access line and metric,
-// deadline, CORS. On a route that needs a key, these follow: key (401), rate limit (429),
-// suspension, scope and plan (403), its turn among changes of the same record (429),
-// Idempotency-Key on POST. The handler comes last. libs/httpserver refuses requests that no
-// route should see (several Hosts, a compressed body). Handlers return errors and never
-// choose a status for one.
+// A request passes these steps: recover, request id and span, access line and metric, deadline,
+// CORS. On a route that needs a key, these follow: key (401), rate limit (429), suspension, scope
+// and plan (403), queue for changes of the same record (429), Idempotency-Key of a POST. The
+// handler comes last. libs/httpserver rejects requests that no route should handle, for example
+// with several Host headers or a compressed body. Handlers return errors and never choose a status
+// for one.
 //
-// Fiber reuses its buffers and never cancels its context. So handlers pass on
-// c.UserContext(), which carries the deadline, the principal and the trace, and never c
-// itself.
+// Fiber reuses its buffers and never cancels its context. So handlers pass c.UserContext() on,
+// which contains the deadline, the principal and the trace, but never c itself.
 package httpapi
 
 import (
@@ -50,7 +49,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// Authenticator turns a bearer token into a principal and charges the account's rate
+// Authenticator verifies a bearer token, returns its principal and charges the account's rate
 // limit, in one step. *apikey.Client implements it.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string, from netip.Addr) (apikey.Decision, error)
@@ -61,49 +60,50 @@ type Authenticator interface {
 type Options struct {
 	// Name is the service's name in spans, metrics and log lines.
 	Name string
-	// Auth verifies keys; nil for an API without routes that need a key.
+	// Auth verifies keys. It may be nil for an API without routes that require a key.
 	Auth Authenticator
 	// Idempotency stores the responses to POSTs. If it is nil, the Idempotency-Key header is
 	// ignored.
 	Idempotency *idempotency.Firestore
 	// Proxies are the proxies whose X-Forwarded-For is trusted.
 	Proxies httpserver.Proxies
-	// BaseURL is the product's base address. If it is an https address, answers from its
-	// host tell browsers to stay on https.
+	// BaseURL is the product's base address. If it is an https address, responses from its host
+	// tell browsers to use only https.
 	BaseURL string
 	// CORSOrigins are the origins whose pages may call the API, such as
 	// https://app.example.com; "*" allows any origin. Pages send no cookies, so the caller's
 	// key is the only credential.
 	CORSOrigins []string
-	// Peers means that only our own services call this API, so their traces continue here.
+	// Peers means that only services of the installation call this API, so their traces are
+	// continued.
 	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
 	// Page writes errors of public pages (every path outside /api, /admin and
 	// /internal); nil writes JSON there too.
 	Page func(c *fiber.Ctx, e *apierr.Error) error
-	// Now is the clock; nil is the system's.
+	// Now returns the time; nil means the system clock.
 	Now func() time.Time
-	// Log takes access lines and errors; nil is slog.Default().
+	// Log receives access lines and errors; nil means slog.Default().
 	Log *slog.Logger
-	// Access says which requests write an access line; the zero value means all.
+	// Access selects the requests that write an access line. The zero value means all.
 	Access httpserver.AccessLog
 }
 
-// API is a set of routes with these checks around them.
+// API is a set of routes with the checks of this package.
 type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
-	misses  *ratelimit.Misses // counts lookups by revoked keys that found no idempotency record
+	misses  *ratelimit.Misses // counts lookups with revoked keys that found no idempotency record
 	changes *turns.Queue      // queues the changes of each record, by account and id
 	turns   *turns.Queue      // queues requests of routes that are [Access.InTurn], by account
 	routes  []Route
 	finds   map[string]fiber.Handler // by path; see Finds
-	sampled atomic.Uint64            // requests that Options.Access samples
+	sampled atomic.Uint64            // number of requests, for the sampling of Options.Access
 }
 
-// Route is a method and a path in Fiber's form ("/api/v1/links/:id").
+// Route is a method and a path in Fiber's syntax ("/api/v1/links/:id").
 type Route struct{ Method, Path string }
 
 // Access is what a route requires beyond a valid key. The zero value requires nothing
@@ -111,22 +111,21 @@ type Route struct{ Method, Path string }
 type Access struct {
 	Scope identity.ScopeSet
 	Plan  identity.Plan // the lowest plan that may call
-	// Repeatable is for a POST that may revoke the key it is called with. If its response is
-	// lost, the caller has no valid key: the old one is revoked, and the new one never
-	// arrived. So a key that is now revoked may still repeat a request that it made
-	// before, with the same Idempotency-Key.
+	// Repeatable is for a POST that may revoke the key it is called with. If its response is lost,
+	// the caller has no valid key: the old key is revoked, and the new key has not arrived. So a
+	// revoked key may still repeat a request that it made while it was valid, with the same
+	// Idempotency-Key.
 	Repeatable bool
-	// OneCommit is for a POST that does all its work in one change of package record and
-	// writes its response ([Created]) before the change commits. The response is then stored
-	// in the same commit, so nothing has to be stored before the handler runs.
+	// OneCommit is for a POST that does all its work in one change of package record and writes its
+	// response ([Created]) before the change commits. The response is then stored in the same
+	// commit, so no record is needed before the handler runs.
 	OneCommit bool
-	// InTurn is for a route with large requests. A process runs one request of each
-	// account at a time. The account's other requests wait, as long as their deadline
-	// allows.
+	// InTurn is for a route with large requests. A process runs one request of each account at a
+	// time. Other requests of the account wait until their deadline.
 	InTurn bool
 }
 
-// New makes an API without routes.
+// New returns an API without routes.
 func New(opt Options) *API {
 	if opt.Timeout <= 0 {
 		opt.Timeout = 10 * time.Second
@@ -140,8 +139,8 @@ func New(opt Options) *API {
 	declare(opt.Name)
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default. Only a caller that rolled its key and lost the response
-		// looks for such a record, and each miss costs a read of the store.
+		// The burst is below the default, because each miss costs a read of the store, and only
+		// callers that rotated their key and lost the response look for such a record.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -149,7 +148,7 @@ func New(opt Options) *API {
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
-		Immutable:             true, // strings outlive their handler, in caches, goroutines and spans
+		Immutable:             true, // caches, goroutines and spans keep strings after the handler has returned
 		CaseSensitive:         true,
 		StrictRouting:         true,
 		BodyLimit:             httpserver.MaxBody,
@@ -159,12 +158,12 @@ func New(opt Options) *API {
 	return a
 }
 
-// changesWaiting is how many changes of one record may wait for the one that runs.
+// changesWaiting is how many changes of one record may wait for the running change.
 const changesWaiting = 16
 
-// Handle adds a route that needs a key. In a process, requests of one account that
-// change the same record (the first parameter of path) run one after the other. If they
-// ran at the same time, they would only make each other's transactions retry.
+// Handle adds a route that needs a key. Within a process, requests of one account that change the
+// same record (the first parameter of path) run one after the other, because concurrent
+// transactions would only cause each other to retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	_, record, _ := strings.Cut(path, "/:")
@@ -192,9 +191,9 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
-// changeOf waits until no other request of the account changes the record. It waits for
-// at most half of the request's time. A change that started later might run into the
-// deadline, and the caller would not know whether it was made.
+// changeOf waits until no other request of the account changes the record. It waits for at most
+// half of the request's time. A change that started later might reach the deadline, and the caller
+// would not know whether it was committed.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
@@ -209,10 +208,9 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 	return done, err
 }
 
-// HandleToken adds a route for the holder of one token that the deployment sets, such
-// as the operator's; see [OnlyBearer]. Its POSTs accept an Idempotency-Key. Their
-// records are kept under account, which is not the id of a real account. mark puts the
-// actor into ctx.
+// HandleToken adds a route that requires a token from the configuration, such as the operator's;
+// see [OnlyBearer]. POST requests accept an Idempotency-Key. Their records are stored under
+// account, which is not the id of a real account. mark adds the actor to ctx.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
@@ -224,7 +222,7 @@ func (a *API) HandleToken(method, path, token, message, account string, mark fun
 	}))
 }
 
-// Public adds a route that needs no key.
+// Public adds a route that requires no key.
 func (a *API) Public(method, path string, h fiber.Handler) {
 	a.add(method, path, a.strict(method, path, h))
 }
@@ -237,11 +235,11 @@ func (a *API) add(method, path string, h fiber.Handler) {
 	}
 }
 
-// Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes
-// precedence over a 400. So when such a request has an unknown name, find runs first,
-// and its error is the response. find must change nothing. If no find is set, such a request
-// gets 400, even if the record does not exist or the caller may not do this. A GET
-// needs no find, because its handler runs instead.
+// Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes precedence over
+// a 400. So if such a request contains an unknown name, find runs first, and its error is the
+// response. find must have no side effects. Without find, such a request gets a 400, even if the
+// record does not exist or the caller lacks the rights. A GET needs no find, because its handler
+// runs instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
 	if a.finds == nil {
 		a.finds = map[string]fiber.Handler{}
@@ -253,9 +251,9 @@ type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
-// strict rejects unknown query parameters, and the fields of a body that the operation
-// does not take. The API document has the known names. A route that is not in it (a
-// page, a redirect, a callback) ignores unknown parameters.
+// strict rejects unknown query parameters, and the fields of a body if the operation takes no body.
+// The known names come from the API document. Routes outside of the document (pages, redirects,
+// callbacks) ignore unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
 	if op == nil {
@@ -287,8 +285,8 @@ func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// first returns the error that takes precedence over a 400. For a GET it runs the
-// handler and drops its response.
+// first returns the error that takes precedence over a 400. For a GET, it runs the handler and
+// discards the response.
 func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 	find := a.finds[method+path]
 	if find == nil && method == fiber.MethodGet {
@@ -305,14 +303,14 @@ func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 	return err
 }
 
-// Routes lists the routes that were added, for the test that compares them with the API
-// document.
+// Routes returns the added routes, for the test that compares them with the API document.
 func (a *API) Routes() []Route { return a.routes }
 
-// Handler returns the finished API. Call it after the last route was added. If no route has
-// the path "/", a load balancer that asks for it gets a 200.
+// Handler returns the handler of the API. Call it after all routes have been added. If no route has
+// the path "/", health checks of load balancers on "/" get a 200.
 func (a *API) Handler() fasthttp.RequestHandler {
-	// Fiber runs handlers in the order they were added, so this runs only if no route matched.
+	// Fiber runs handlers in the order in which they were added, so this handler runs only if no
+	// route matched.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
 			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only " + listed(allow) + ".", Allow: allow}
@@ -330,13 +328,13 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if !home && len(ctx.Path()) == 1 && httpserver.AsksForHealth(ctx) {
-			// Balancers ask every few seconds, so this leaves no line, span or metric.
+			// Balancers send a check every few seconds, so do not write a log line, span or metric.
 			httpserver.Healthy(ctx)
 			return
 		}
 		if !slices.Contains(knownMethods, string(ctx.Method())) {
-			// Fiber would answer an unknown method in plain text. No route handles TRACE, so
-			// this handles every unknown method as TRACE.
+			// For an unknown method, Fiber would respond in plain text. No route handles TRACE, so
+			// treat every unknown method as TRACE.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
 		h(ctx)
@@ -347,7 +345,7 @@ var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 // around is the outermost layer. It catches every error and panic.
 func (a *API) around(c *fiber.Ctx) (err error) {
-	started := time.Now() // real time: a test's clock does not measure work
+	started := time.Now() // real time, because the clock of a test does not measure durations
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
@@ -374,15 +372,15 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 		return nil
 	}
 	if err := c.Next(); err != nil {
-		// The status must be final when the line and the span are written.
+		// The status must be final before the log line and the span are written.
 		a.fail(c, apierr.From(err))
 	}
 	return nil
 }
 
-// follow connects the request's span with its caller's. A trace of one of our services
-// is continued. A trace of anybody else is only linked, because outside callers must not
-// choose which requests we trace.
+// follow connects the request's span with the caller's span. It continues the trace of a service of
+// the installation. It only links to a trace of any other caller, because external callers must not
+// choose which requests are traced.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
 	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
 	remote := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), carrier))
@@ -395,14 +393,14 @@ func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartO
 	return ctx, append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
 }
 
-// duration uses the names of OpenTelemetry's conventions, which dashboards know.
+// duration uses the metric names of the OpenTelemetry conventions, which dashboards support.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
-	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the answer.",
+	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the response.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
-// declare makes the series of server errors exist before the first one. A route's own series
-// begin with its first response, because there are many routes.
+// declare creates the series of server errors before the first error. The series of routes are
+// created by their first response, because there are many routes.
 func declare(name string) {
 	for _, status := range []string{"500", "503"} {
 		duration.WithLabelValues(name, fiber.MethodGet, "(none)", status)
@@ -415,11 +413,11 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		method = "_OTHER" // see Handler
 	}
 	if route == "/" && c.Path() != "/" {
-		route = "(none)" // the catch-all: labels made of callers' paths would have no bound
+		route = "(none)" // the catch-all: labels with the paths of callers would be unbounded
 	}
 	size := max(0, res.Header.ContentLength()) // for a stream; 0 if its length is unknown
 	if !res.IsBodyStream() {
-		size = len(res.Body()) // not for a stream: Body would read all of it into memory
+		size = len(res.Body()) // not for a stream, because Body would read all of it into memory
 	}
 	ctx, status := c.UserContext(), res.StatusCode()
 	span.SetName(method + " " + route)
@@ -441,7 +439,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	}
 	level := slog.LevelInfo
 	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // so that one public request writes one line
+		level = slog.LevelDebug // so that a public request writes exactly one line
 	}
 	attrs := append(make([]slog.Attr, 0, 9),
 		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),
@@ -453,7 +451,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	a.opt.Log.LogAttrs(ctx, level, "access", attrs...)
 }
 
-// admit makes the checks in this order: key, rate limit, suspension, scope, plan.
+// admit does the checks in this order: key, rate limit, suspension, scope, plan.
 func (a *API) admit(c *fiber.Ctx, access Access) error {
 	bearer, err := bearerOf(c)
 	if err != nil {
@@ -464,7 +462,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return err
 	}
 	if err != nil {
-		// The key is revoked, and the request repeats an earlier one that passed all checks.
+		// The key is revoked, and the request repeats an earlier request that passed all checks.
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}
@@ -479,7 +477,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	case !p.Scopes.Has(access.Scope):
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ". Use a key that has it.",
+			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ". Use a key with this scope.",
 			RequiredScope: access.Scope.String(),
 		}
 	case p.Plan < access.Plan:
@@ -494,8 +492,8 @@ func PlanRequired(need, have identity.Plan) error {
 		Message: "This operation needs the " + need.String() + " plan or higher."}
 }
 
-// Charge takes n more tokens from the account's rate limit, for a request that costs
-// more than one, and refuses the request if there are not enough.
+// Charge takes n more tokens from the account's rate limit, for a request that costs more than one,
+// and returns an error if too few are left.
 func (a *API) Charge(c *fiber.Ctx, n int) error {
 	if n <= 0 {
 		return nil
@@ -513,12 +511,12 @@ func (a *API) Charge(c *fiber.Ctx, n int) error {
 
 func limited(l apikey.Limit) error {
 	return &apierr.Error{
-		Code: apierr.RateLimited, Message: "Too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter,
+		Code: apierr.RateLimited, Message: "This account has sent too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter,
 	}
 }
 
-// setLimitHeaders writes the IETF draft's fields and the older X- ones. Reset times are
-// whole seconds, rounded up, so that a caller that waits until then is served.
+// setLimitHeaders sets the headers of the IETF draft and the older X- headers. Reset times are in
+// whole seconds and rounded up, so that a caller that waits until then is not rejected.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
@@ -528,8 +526,8 @@ func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	c.Set("X-RateLimit-Reset", strconv.FormatInt(now.Unix()+reset, 10))
 }
 
-// bearerOf reads the token from the Authorization header. It ignores keys in queries
-// and cookies, and refuses a second header.
+// bearerOf returns the token in the Authorization header. It ignores keys in queries and cookies,
+// and rejects a second header.
 func bearerOf(c *fiber.Ctx) (string, error) {
 	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(values) == 0 || len(values) == 1 && len(values[0]) == 0 {
@@ -542,9 +540,9 @@ func bearerOf(c *fiber.Ctx) (string, error) {
 	return token, nil
 }
 
-// OnlyBearer runs h only for the holder of token; an empty token admits nobody. It
-// compares hashes, so that response times reveal nothing about the token, not even its
-// length. Everybody else gets message.
+// OnlyBearer runs h only for requests with token. Other requests get an error with message. An
+// empty token rejects all requests. It compares hashes, so that response times reveal nothing about
+// the token, not even its length.
 func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	want := sha256.Sum256([]byte(token))
 	return func(c *fiber.Ctx) error {
@@ -560,8 +558,8 @@ func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// once runs a POST under its Idempotency-Key: a repeated key replays the first
-// answer instead of acting again.
+// once runs a POST under its Idempotency-Key: a repeated key gets the first response again, without
+// repeating the action.
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
 	ctx, key := c.UserContext(), c.Get(idempotencyKey)
 	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {
@@ -592,8 +590,8 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if err := h(c); err != nil {
 		a.fail(c, apierr.From(err)) // the error is the response to store
 	}
-	// Send the response even if it could not be stored: a retry makes the same response from
-	// the same nonce.
+	// Send the response even if it could not be stored: a retry derives the same response from the
+	// same nonce.
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
 	if passing(c) {
@@ -602,7 +600,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		err = a.opt.Idempotency.Finish(ctx, rec, answerOf(c))
 	}
 	if err != nil {
-		a.opt.Log.WarnContext(ctx, "cannot close the idempotency record; a repeated request will run again", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(ctx, "cannot store the response for the Idempotency-Key; a repeated request will run again", "service", a.opt.Name, "error", err)
 	}
 	return nil
 }

@@ -29,13 +29,13 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// keyring accepts the keys it was made with.
+// keyring accepts the keys in its map.
 type keyring map[string]*identity.Principal
 
 func (k keyring) Authenticate(_ context.Context, bearer string, _ netip.Addr) (apikey.Decision, error) {
 	p, ok := k[bearer]
 	if !ok {
-		return apikey.Decision{}, apierr.New(apierr.InvalidAPIKey, "no such key")
+		return apikey.Decision{}, apierr.New(apierr.InvalidAPIKey, "unknown key")
 	}
 	limit := apikey.Limit{Limit: 60, Remaining: 59, ResetAfter: time.Second, Allowed: bearer != "busy", RetryAfter: 1500 * time.Millisecond}
 	return apikey.Decision{Principal: p, Limit: limit}, nil
@@ -50,10 +50,10 @@ var keys = keyring{
 	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes},
 	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.LinksRead},
 	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes, Suspended: true},
-	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // has a reason for every kind of refusal
+	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // causes every kind of refusal
 }
 
-// serve runs an API in memory and returns a function that connects to it.
+// serve runs an API in memory and returns a function that connects to the API.
 func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() net.Conn {
 	t.Helper()
 	opt.Name, opt.Auth = "test", keys
@@ -73,7 +73,7 @@ func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() 
 	}
 }
 
-// ask sends raw text and reads one response.
+// ask sends raw and reads one response.
 func ask(t *testing.T, dial func() net.Conn, raw string) (*http.Response, map[string]any) {
 	t.Helper()
 	c := dial()
@@ -120,56 +120,56 @@ func TestRefusals(t *testing.T) {
 		code                                   string
 		header                                 map[string]string
 	}{
-		{name: "no key", method: "GET", path: "/api/v1/links/1", status: 401, code: "MISSING_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel"`}},
-		{name: "an unknown key", method: "GET", path: "/api/v1/links/1", key: "x", status: 401, code: "INVALID_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel", error="invalid_token"`}},
-		{name: "another scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "missing key", method: "GET", path: "/api/v1/links/1", status: 401, code: "MISSING_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel"`}},
+		{name: "unknown key", method: "GET", path: "/api/v1/links/1", key: "x", status: 401, code: "INVALID_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel", error="invalid_token"`}},
+		{name: "other scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
 		{name: "two keys", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
-		{name: "the scheme in another case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
-		{name: "a lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
-		{name: "a missing scope takes precedence over the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "a suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
-		{name: "a spent limit takes precedence over everything except the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
-		{name: "an unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
-		{name: "another case of a path", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
-		{name: "another method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
-		{name: "a panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
-		{name: "an unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
-		{name: "a dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
-		{name: "a large body", method: "DELETE", path: "/api/v1/links/1", key: "creator", body: strings.Repeat(" ", httpserver.MaxBody+1), status: 413, code: "BODY_TOO_LARGE"},
+		{name: "scheme in another case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
+		{name: "lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
+		{name: "missing scope, which takes precedence over the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
+		{name: "exhausted limit, which takes precedence over all except the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
+		{name: "unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
+		{name: "path in another case", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
+		{name: "other method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
+		{name: "panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
+		{name: "unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
+		{name: "dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
+		{name: "large body", method: "DELETE", path: "/api/v1/links/1", key: "creator", body: strings.Repeat(" ", httpserver.MaxBody+1), status: 413, code: "BODY_TOO_LARGE"},
 		{name: "large headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "X: " + strings.Repeat("a", httpserver.MaxHeaders) + "\r\n", status: 431, code: "HEADERS_TOO_LARGE"},
-		{name: "a good request", method: "GET", path: "/api/v1/links/1", key: "creator", status: 200, header: map[string]string{"X-Ratelimit-Limit": "60", "Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=59;t=1`}},
+		{name: "valid request", method: "GET", path: "/api/v1/links/1", key: "creator", status: 200, header: map[string]string{"X-Ratelimit-Limit": "60", "Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=59;t=1`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			res, body := ask(t, dial, request(tt.method, tt.path, tt.key, tt.headers, tt.body))
 			if res.StatusCode != tt.status || codeOf(body) != tt.code {
-				t.Fatalf("%d %q, want %d %q; body %v", res.StatusCode, codeOf(body), tt.status, tt.code, body)
+				t.Fatalf("status %d with code %q, want %d with %q; body %v", res.StatusCode, codeOf(body), tt.status, tt.code, body)
 			}
 			if got := res.Header.Get("Content-Type"); got != "application/json" {
-				t.Errorf("Content-Type %q", got)
+				t.Errorf("Content-Type = %q, want application/json", got)
 			}
 			for k, want := range tt.header {
 				if got := res.Header.Get(k); got != want {
-					t.Errorf("%s: %q, want %q", k, got, want)
+					t.Errorf("header %s = %q, want %q", k, got, want)
 				}
 			}
-			// docs/api.md promises these headers in every response once the account is known, and
+			// docs/api.md promises these headers in every response to an authenticated request, and
 			// never in a 401.
 			known := tt.status == 200 || tt.status == 403 || tt.status == 429
 			for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 				if got := res.Header.Get(name); (got != "") != known {
-					t.Errorf("%s: %q, want it present: %v", name, got, known)
+					t.Errorf("header %s = %q, want present = %v", name, got, known)
 				}
 			}
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
-				t.Errorf("request id %q does not match the one in %v", id, body)
+				t.Errorf("X-Request-Id = %q, want the same non-empty id as in %v", id, body)
 			}
 			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
-				t.Errorf("docUrl is %v", fault["docUrl"])
+				t.Errorf("docUrl = %v, want the anchor of the code", fault["docUrl"])
 			}
 			if text := fmt.Sprint(body); strings.Contains(text, "secret") || strings.Contains(text, "firestore") {
-				t.Errorf("internal text reached the caller: %s", text)
+				t.Errorf("the response contains internal text: %s", text)
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestParametersOutliveTheRequest(t *testing.T) {
 	c := dial()
 	defer func() { _ = c.Close() }()
 	r := bufio.NewReader(c)
-	for _, id := range []string{"id111", "id222", "id333"} { // one connection: its buffer is reused
+	for _, id := range []string{"id111", "id222", "id333"} { // one connection, which reuses its buffer
 		if _, err := c.Write([]byte("GET /keep/" + id + " HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -204,24 +204,24 @@ func TestOnlyStrictJSONIsRead(t *testing.T) {
 		name, body string
 		good       bool
 	}{
-		{"an object", `{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}`, true},
+		{"object", `{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}`, true},
 		{"white space around", " \r\n\t{} ", true},
-		{"a huge number", `{"a":1e999}`, true},
-		{"the deepest nesting", deep(31), true},
+		{"huge number", `{"a":1e999}`, true},
+		{"deepest nesting", deep(31), true},
 		{"nothing", ``, false},
 		{"white space only", `  `, false},
-		{"an array", `[]`, false},
-		{"a string", `"x"`, false},
+		{"array", `[]`, false},
+		{"string", `"x"`, false},
 		{"null", `null`, false},
 		{"trailing data", `{} {}`, false},
-		{"a trailing comma", `{"a":1,}`, false},
-		{"a duplicate name", `{"a":1,"a":2}`, false},
-		{"a duplicate name by escape", `{"a":1,"\u0061":2}`, false},
-		{"a nested duplicate name", `{"x":[{"a":1,"a":2}]}`, false},
-		{"a value that looks like a name", `{"a":"a","b":"a"}`, true},
-		{"too deep", deep(32), false},
+		{"trailing comma", `{"a":1,}`, false},
+		{"duplicate name", `{"a":1,"a":2}`, false},
+		{"duplicate name with an escape", `{"a":1,"\u0061":2}`, false},
+		{"nested duplicate name", `{"x":[{"a":1,"a":2}]}`, false},
+		{"value that looks like a name", `{"a":"a","b":"a"}`, true},
+		{"nested too deeply", deep(32), false},
 		{"invalid UTF-8", "{\"a\":\"\xff\"}", false},
-		{"a byte order mark", "\ufeff{}", false},
+		{"byte order mark", "\ufeff{}", false},
 		{"single quotes", `{'a':1}`, false},
 		{"NaN", `{"a":NaN}`, false},
 	}
@@ -230,10 +230,10 @@ func TestOnlyStrictJSONIsRead(t *testing.T) {
 			t.Parallel()
 			_, err := httpapi.DecodeObject([]byte(tt.body), nil, &struct{}{})
 			if (err == nil) != tt.good {
-				t.Errorf("DecodeObject(%.40q) = %v, want good %v", tt.body, err, tt.good)
+				t.Errorf("DecodeObject(%.40q) = %v, want success = %v", tt.body, err, tt.good)
 			}
 			if err != nil && apierr.CodeOf(err) != apierr.InvalidJSON {
-				t.Errorf("code %s", apierr.CodeOf(err))
+				t.Errorf("DecodeObject failed with code %s, want INVALID_JSON", apierr.CodeOf(err))
 			}
 		})
 	}
@@ -252,14 +252,14 @@ func TestDecodeObject(t *testing.T) {
 		unknown   []string
 		details   []apierr.Detail
 	}{
-		{name: "absent, null and set differ", raw: `{"url":"u","title":null}`, want: body{URL: "u", Title: httpapi.Optional[string]{Set: true, Null: true}}},
-		{name: "a name in another case is another name", raw: `{"url":"u","URL":"javascript:x","b":1,"a":2}`, want: body{URL: "u"}, unknown: []string{"URL", "b", "a"}},
-		{name: "all wrong types at once", raw: `{"url":1,"title":[],"count":"x"}`, want: body{}, details: []apierr.Detail{
+		{name: "absent, null and set fields", raw: `{"url":"u","title":null}`, want: body{URL: "u", Title: httpapi.Optional[string]{Set: true, Null: true}}},
+		{name: "name in another case", raw: `{"url":"u","URL":"javascript:x","b":1,"a":2}`, want: body{URL: "u"}, unknown: []string{"URL", "b", "a"}},
+		{name: "several wrong types", raw: `{"url":1,"title":[],"count":"x"}`, want: body{}, details: []apierr.Detail{
 			{Field: "url", Code: apierr.InvalidType}, {Field: "title", Code: apierr.InvalidType}, {Field: "count", Code: apierr.InvalidType}}},
 		{name: "NUL", raw: `{"url":"a\u0000b"}`, details: []apierr.Detail{{Field: "url", Code: apierr.InvalidValue}}},
-		{name: "half a surrogate pair", raw: `{"url":"\ud83d","title":"\udc00"}`, details: []apierr.Detail{
+		{name: "unpaired surrogate", raw: `{"url":"\ud83d","title":"\udc00"}`, details: []apierr.Detail{
 			{Field: "url", Code: apierr.InvalidValue}, {Field: "title", Code: apierr.InvalidValue}}},
-		{name: "a whole surrogate pair", raw: `{"url":"\ud83d\ude00 \\ud83d"}`, want: body{URL: "😀 \\ud83d"}},
+		{name: "surrogate pair", raw: `{"url":"\ud83d\ude00 \\ud83d"}`, want: body{URL: "😀 \\ud83d"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,12 +299,12 @@ func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 	for path, want := range map[string]string{"/api/v1/links": "METHOD_NOT_ALLOWED", "/api/v1/nothing": "NOT_FOUND"} {
 		res, body := ask(t, dial, request("PROPFIND", path, "free", "", ""))
 		if codeOf(body) != want {
-			t.Errorf("PROPFIND %s: %d %v, want %s", path, res.StatusCode, body, want)
+			t.Errorf("PROPFIND %s: status %d with body %v, want %s", path, res.StatusCode, body, want)
 		}
 	}
 }
 
-// A program that asks for a page by mistake gets JSON. A person gets a page.
+// For a missing page, a program gets JSON and a browser gets a page.
 func TestProgramsGetTheErrorsOfPagesAsJSON(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, httpapi.Options{Page: func(c *fiber.Ctx, e *apierr.Error) error {
@@ -322,7 +322,7 @@ func TestProgramsGetTheErrorsOfPagesAsJSON(t *testing.T) {
 		}
 		res, body := ask(t, dial, request("POST", "/nothing", "", header, "{}"))
 		if got := res.Header.Get("Content-Type"); got != want || (codeOf(body) == "NOT_FOUND") != (want == "application/json") {
-			t.Errorf("%q: %s %v, want %s", header, got, body, want)
+			t.Errorf("headers %q: got %s and body %v, want %s", header, got, body, want)
 		}
 	}
 }
@@ -335,11 +335,11 @@ func TestMatch(t *testing.T) {
 		ctx.Request().Header.Set("If-Match", header)
 		err := httpapi.IfMatch(ctx).Check(3)
 		if got := err == nil; got != want {
-			t.Errorf("If-Match %q matches revision 3: %v, want %v", header, got, want)
+			t.Errorf("Check of If-Match %q against revision 3 succeeded = %v, want %v", header, got, want)
 		}
 		var e *apierr.Error
 		if errors.As(err, &e) && e.ETag != `"r3"` {
-			t.Errorf("If-Match %q: the error has the ETag %s", header, e.ETag)
+			t.Errorf("If-Match %q: the error has the ETag %s, want \"r3\" of the record", header, e.ETag)
 		}
 		app.ReleaseCtx(ctx)
 	}
@@ -355,7 +355,7 @@ func FuzzStrictJSON(f *testing.F) {
 		}
 		var m map[string]json.RawMessage
 		if err := json.Unmarshal(b, &m); err != nil {
-			t.Fatalf("accepted %q, which does not decode: %v", b, err)
+			t.Fatalf("DecodeObject accepted %q, but encoding/json does not: %v", b, err)
 		}
 		type body struct {
 			URL   string                `json:"url"`
@@ -363,7 +363,7 @@ func FuzzStrictJSON(f *testing.F) {
 			Title httpapi.Optional[any] `json:"title"`
 		}
 		if _, err := httpapi.DecodeObject(b, nil, &body{}); err != nil {
-			t.Fatalf("accepted %q, and then failed: %v", b, err)
+			t.Fatalf("DecodeObject accepted %q with one destination, but not with another: %v", b, err)
 		}
 	})
 }
@@ -378,7 +378,7 @@ func TestWhoTakesGzip(t *testing.T) {
 		c := app.AcquireCtx(&fasthttp.RequestCtx{})
 		c.Request().Header.Set(fiber.HeaderAcceptEncoding, accept)
 		if got := httpapi.AcceptsGzip(c); got != want {
-			t.Errorf("%q: %v, want %v", accept, got, want)
+			t.Errorf("Accept-Encoding %q: AcceptsGzip = %v, want %v", accept, got, want)
 		}
 		app.ReleaseCtx(c)
 	}
@@ -400,10 +400,10 @@ func TestTheAccessLineHasTheSizeOfAStreamThatHasOne(t *testing.T) {
 		line := lines.String()
 		lines.Reset()
 		if !regexp.MustCompile(tt.want).MatchString(line) {
-			t.Errorf("%s %s: line %q, want %q", tt.method, tt.path, line, tt.want)
+			t.Errorf("%s %s: access line %q, want %q", tt.method, tt.path, line, tt.want)
 		}
 		if tt.path == "/sized" && res.ContentLength != 1234 {
-			t.Errorf("%s: Content-Length %d", tt.method, res.ContentLength)
+			t.Errorf("%s: Content-Length = %d, want 1234", tt.method, res.ContentLength)
 		}
 	}
 }
@@ -446,7 +446,7 @@ func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
 	})
 	ask(t, dial, request("GET", "/", "", "", ""))
 	if !strings.Contains(log.String(), `"queued":1.5`) {
-		t.Errorf("access line %s", log.String())
+		t.Errorf("access line %s, want queued = 1.5", log.String())
 	}
 }
 
@@ -456,16 +456,16 @@ func TestBalancersLeaveNoLine(t *testing.T) {
 	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil))}, func(a *httpapi.API) { a.Public("GET", "/x", ok) })
 	for range 3 {
 		if res, _ := ask(t, dial, request("GET", "/", "", "", "")); res.StatusCode != 200 || res.Header.Get("X-Request-Id") != "" {
-			t.Errorf("GET / = %d %v", res.StatusCode, res.Header)
+			t.Errorf("GET / = %d with headers %v, want 200 without a request id", res.StatusCode, res.Header)
 		}
 	}
 	if log.Len() > 0 {
-		t.Errorf("lines %s", log.String())
+		t.Errorf("access log = %s, want no lines", log.String())
 	}
-	// Any other path or method is a request like all others.
+	// Other paths and methods are treated like all requests.
 	for _, tt := range []struct{ method, path string }{{"GET", "/?x=1"}, {"GET", "//"}, {"POST", "/"}} {
 		if res, _ := ask(t, dial, request(tt.method, tt.path, "", "", "")); res.StatusCode != 404 && res.StatusCode != 405 {
-			t.Errorf("%s %s = %d", tt.method, tt.path, res.StatusCode)
+			t.Errorf("%s %s = %d, want 404 or 405", tt.method, tt.path, res.StatusCode)
 		}
 	}
 }
@@ -496,7 +496,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	for range 40 {
 		go send("/api/v1/things/one")
 	}
-	for range 40 - 16 { // all except the one that runs and the sixteen that wait
+	for range 40 - 16 { // all except the running change and the sixteen waiting changes
 		select {
 		case got := <-statuses:
 			if got != 429 {
@@ -504,30 +504,30 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 			}
 		case <-time.After(30 * time.Second):
 			end()
-			t.Fatalf("%d changes of one record ran at once", 1+len(running))
+			t.Fatalf("%d changes of one record ran at the same time, want one", 1+len(running))
 		}
 	}
 	res, body := ask(t, dial, request("PUT", "/api/v1/things/one/part/x", "creator", "", "{}"))
 	if res.StatusCode != 429 || codeOf(body) != "RATE_LIMITED" || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("another change of the record: %d %v, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
+		t.Errorf("another change of the record: status %d, body %v, Retry-After %q; want RATE_LIMITED with Retry-After 1", res.StatusCode, body, res.Header.Get("Retry-After"))
 	}
 	for name, raw := range map[string]string{
-		"a read of the record":           request("GET", "/api/v1/things/one", "creator", "", ""),
-		"a change of another record":     request("PATCH", "/api/v1/things/two", "creator", "", "{}"),
-		"a create":                       request("POST", "/api/v1/things", "creator", "", "{}"),
-		"the same id in another account": request("PATCH", "/api/v1/things/one", "free", "", "{}"),
+		"read of the record":         request("GET", "/api/v1/things/one", "creator", "", ""),
+		"change of another record":   request("PATCH", "/api/v1/things/two", "creator", "", "{}"),
+		"create":                     request("POST", "/api/v1/things", "creator", "", "{}"),
+		"same id in another account": request("PATCH", "/api/v1/things/one", "free", "", "{}"),
 	} {
 		if res, body := ask(t, dial, raw); res.StatusCode != 204 {
-			t.Errorf("%s: %d %v", name, res.StatusCode, body)
+			t.Errorf("%s: status %d with body %v", name, res.StatusCode, body)
 		}
 	}
 	if len(running) != 0 {
-		t.Errorf("%d more changes of the record ran beside the first", len(running))
+		t.Errorf("%d more changes of the record ran in parallel with the first, want 0", len(running))
 	}
 	end()
 	for range 17 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("a change that waited got status %d", got)
+			t.Errorf("a waiting change got status %d, want 204", got)
 		}
 	}
 }
@@ -554,14 +554,14 @@ func TestAChangeThatWouldBeginTooLateIsRefusedAndNotDone(t *testing.T) {
 	}()
 	<-running
 	if res, body := send(); res.StatusCode != 429 || codeOf(body) != "RATE_LIMITED" || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("a change that waited: %d %v, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
+		t.Errorf("a change that waited too long: status %d, body %v, Retry-After %q; want RATE_LIMITED with Retry-After 1", res.StatusCode, body, res.Header.Get("Retry-After"))
 	}
 	close(let)
 	if got := <-first; got != 204 {
-		t.Errorf("the change that ran: %d", got)
+		t.Errorf("the running change got status %d, want 204", got)
 	}
 	if len(running) != 0 {
-		t.Errorf("a change ran with only %v left", <-running)
+		t.Errorf("a change started with only %v left, want it rejected", <-running)
 	}
 }
 
@@ -586,12 +586,12 @@ func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 	first := <-running
 	go send("free")
 	if other := <-running; other == first {
-		t.Error("two requests of one account ran at once")
+		t.Error("two requests of one account ran at the same time, want one after the other")
 	}
 	close(let)
 	for range 31 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("status %d: a request must not be refused because it had to wait", got)
+			t.Errorf("a request that had to wait got status %d, want 204", got)
 		}
 	}
 }

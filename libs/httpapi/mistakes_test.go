@@ -36,21 +36,21 @@ func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	} {
 		_, err := parseObject([]byte(body))
 		if apierr.CodeOf(err) != apierr.InvalidJSON {
-			t.Errorf("%q: %v", body, err)
+			t.Errorf("body %q: got %v", body, err)
 			continue
 		}
 		if got := strings.TrimPrefix(apierr.From(err).Message, "The body is not valid JSON. "); got != strings.TrimPrefix(want, "The body is not valid JSON. ") {
-			t.Errorf("%q: %q, want %q", body, got, want)
+			t.Errorf("body %q: message = %q, want %q", body, got, want)
 		}
 	}
 }
 
-// For every body that the parser refuses, the error names a place within the body.
+// For every rejected body, the error names a position within the body.
 func FuzzSyntaxError(f *testing.F) {
 	f.Add([]byte(`{"a":1,}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if _, err := parseObject(body); err != nil && (apierr.CodeOf(err) != apierr.InvalidJSON || apierr.From(err).Message == "") {
-			t.Fatalf("%q: %v", body, err)
+			t.Fatalf("body %q: got %v", body, err)
 		}
 	})
 }
@@ -76,16 +76,16 @@ func TestAPathThatIsNearlyRightIsNamed(t *testing.T) {
 		"/api/v1/" + strings.Repeat("links/", 100): "",
 	} {
 		if got := nearPath(path); got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
+			t.Errorf("path %s: message = %q, want %q", path, got, want)
 		}
 	}
 }
 
-// Scanners ask for thousands of paths that no API has.
+// Vulnerability scanners request thousands of paths that do not exist.
 func BenchmarkNearPath(b *testing.B) {
 	long := strings.Repeat("w", 60)
 	for name, path := range map[string]string{
-		"a scanner's": "/wp-login.php", "misspelt": "/api/v1/webhookz/x/deliveriez/x/retrz", "long": "/api/v1/" + long + "/" + long + "/" + long,
+		"path of a scanner": "/wp-login.php", "misspelt": "/api/v1/webhookz/x/deliveriez/x/retrz", "long": "/api/v1/" + long + "/" + long + "/" + long,
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

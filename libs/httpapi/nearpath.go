@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// Anybody can request any path. These bounds, in bytes, limit what a 404 compares: the path,
-// and how much longer a segment of it may be than a word of the API.
+// Anyone can request any path. These limits, in bytes, bound the comparisons for a 404: the length
+// of the path, and how much longer a segment may be than a word of the API.
 const (
 	maxNearPath = 256
 	maxNearWord = 12
@@ -23,11 +23,11 @@ var apiPaths = sync.OnceValue(func() (paths [][]string) {
 		}
 	}
 	slices.SortFunc(paths, slices.Compare[[]string])
-	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods is listed several times
+	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods appears several times
 })
 
-// nearPath returns the path of the API that the caller probably meant by path, or "" if none
-// is near. It recognises an extra slash, a missing or wrong /api/v1, and misspelt words.
+// nearPath returns the path of the API that the caller probably meant by path, or "" if none is
+// similar. It recognises an extra slash, a missing or wrong /api/v1, and misspelt words.
 func nearPath(path string) string {
 	if len(path) > maxNearPath {
 		return ""
@@ -81,7 +81,7 @@ func alike(given, route []string) (path string, wrong int) {
 	return strings.Join(out, "/"), wrong
 }
 
-// listed joins words as a sentence does: GET, HEAD and PATCH.
+// listed joins words as in a sentence: GET, HEAD and PATCH.
 func listed(words []string) string {
 	last := len(words) - 1
 	if last < 1 {

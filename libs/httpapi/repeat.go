@@ -22,11 +22,10 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
 }
 
-// repeats reports whether a request whose key was refused with err repeats one that the
-// key made while it was valid. It does if the key is revoked, the account is not
-// suspended, and there is a record with the same Idempotency-Key and the same body. Such
-// a request takes no token from the account's bucket. The budget of misses limits how
-// often a network can guess at records.
+// repeats reports whether a request that was rejected with err repeats a request that the key made
+// while it was valid. The key must be revoked, the account must not be suspended, and a record with
+// the same Idempotency-Key and body must exist. Such a request takes no token from the account's
+// bucket. The budget of misses limits how often a network can guess records.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -38,7 +37,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 	}
 	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
 	if err != nil {
-		a.opt.Log.WarnContext(c.UserContext(), "cannot read idempotency record; refusing revoked key", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(c.UserContext(), "cannot read idempotency record; rejecting the revoked key", "service", a.opt.Name, "error", err)
 	}
 	if !known {
 		a.misses.Miss(client)
@@ -50,7 +49,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
 	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
 		if c.Response().StatusCode() != fiber.StatusCreated {
-			return nil // this commit is not the create
+			return nil // this commit is not that of the create
 		}
 		return answerOf(c)
 	})
@@ -65,8 +64,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The refusal may be wrong: an earlier attempt of the same request may have used the
-		// place or name that is missing now.
+		// The error may be wrong: an earlier attempt of the same request may have taken the quota
+		// or the name.
 		later, cancel := afterwards(ctx)
 		defer cancel()
 		err = receipt.Keep(later, answerOf(c))
@@ -77,8 +76,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards returns a context for storing a response, because the request's own deadline
-// may have passed.
+// afterwards returns a context for storing a response, because the request's deadline may have
+// passed.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
@@ -86,7 +85,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // replay sends a stored response.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
-		c.Response().Header.Del(name) // set for a response that this one replaces
+		c.Response().Header.Del(name) // set for the response that this one replaces
 	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
@@ -95,7 +94,7 @@ func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	return c.Status(r.Status).Send(r.Body)
 }
 
-// passing reports whether the response is temporary and so must not be stored.
+// passing reports whether the response is temporary and therefore must not be stored.
 func passing(c *fiber.Ctx) bool {
 	status := c.Response().StatusCode()
 	return status >= 500 || status == fiber.StatusTooManyRequests
@@ -106,9 +105,9 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 	return &idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
 }
 
-// lasting returns the headers that a replay repeats. The others belong to one exchange,
-// and a replay has its own. The number and size of the repeated headers are bounded,
-// because our handlers write them, not the callers.
+// lasting returns the headers that a replay repeats. The other headers belong to one exchange, and
+// a replay gets new ones. The number and size of the repeated headers are bounded, because they
+// come from handlers, not from callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}
 	for k, v := range h.All() {

@@ -17,17 +17,17 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// A replay repeats the headers that belong to the response. Headers that belong to one exchange
-// (the request id, the rate limit, the CORS origin) are those of the new request.
+// A replay repeats the headers of the response. Headers of one exchange (request id, rate limit,
+// CORS origin) belong to the new request.
 func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]fiber.Handler{
-		"a record": func(c *fiber.Ctx) error {
+		"record": func(c *fiber.Ctx) error {
 			c.Set(fiber.HeaderETag, `"r1"`)
 			c.Set(fiber.HeaderLink, `</next>; rel="next"`)
 			return httpapi.Created(c, "/api/v1/links/1", map[string]string{"id": "1"})
 		},
-		"a refusal": func(*fiber.Ctx) error { return apierr.New(apierr.SlugTaken, "The slug is taken.") },
+		"error response": func(*fiber.Ctx) error { return apierr.New(apierr.SlugTaken, "The slug is taken.") },
 	} {
 		for _, access := range []httpapi.Access{{}, {OneCommit: true}} {
 			t.Run(fmt.Sprintf("%s, in one commit: %v", name, access.OneCommit), func(t *testing.T) {
@@ -44,10 +44,10 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				again, _ := ask(t, dial, request("POST", "/api/v1/links", "readonly", "Idempotency-Key: k\r\nOrigin: https://two.example\r\n", "{}"))
 				if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") ||
 					again.Header.Get("Access-Control-Allow-Origin") != "https://two.example" {
-					t.Errorf("the replay has %v", again.Header)
+					t.Errorf("headers of the replay = %v, want Idempotent-Replayed", again.Header)
 				}
 				if cc := first.Header.Get("Cache-Control"); cc == "" {
-					t.Errorf("the first answer has no Cache-Control: %v", first.Header)
+					t.Errorf("headers of the first response = %v, want Cache-Control", first.Header)
 				}
 				without := func(h http.Header) http.Header {
 					h = h.Clone()
@@ -66,7 +66,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				for name := range kept.Replay.Header {
 					switch http.CanonicalHeaderKey(name) {
 					case "X-Request-Id", "Date", "Ratelimit", "X-Ratelimit-Remaining", "Access-Control-Allow-Origin", "Vary":
-						t.Errorf("%s belongs to one exchange but was stored", name)
+						t.Errorf("header %s was stored, want it omitted because it belongs to one exchange", name)
 					}
 				}
 			})
@@ -74,8 +74,8 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The slug that the first attempt could not get is free by now, so the second attempt gets as far
-// as its commit.
+// The slug that was taken at the first attempt is now free, so the second attempt reaches its
+// commit.
 func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{})
@@ -96,11 +96,11 @@ func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing
 	for range 2 {
 		res, body := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
 		if codeOf(body) != "SLUG_TAKEN" || res.Header.Get("Location") != "" || res.Header.Get("ETag") != "" {
-			t.Errorf("%d %v with %v", res.StatusCode, body, res.Header)
+			t.Errorf("got %d %v with headers %v, want SLUG_TAKEN without Location and ETag", res.StatusCode, body, res.Header)
 		}
 	}
 	if tries != 2 {
-		t.Errorf("%d tries", tries)
+		t.Errorf("%d attempts, want 2", tries)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestARefusalAtTheEndOfARequestsTimeIsKept(t *testing.T) {
 	for _, replayed := range []string{"", "true"} {
 		res, body := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
 		if codeOf(body) != "SLUG_TAKEN" || res.Header.Get("Idempotent-Replayed") != replayed {
-			t.Errorf("%d %v, replayed: %q, want %q", res.StatusCode, body, res.Header.Get("Idempotent-Replayed"), replayed)
+			t.Errorf("got %d %v with Idempotent-Replayed %q, want %q", res.StatusCode, body, res.Header.Get("Idempotent-Replayed"), replayed)
 		}
 	}
 }

@@ -19,21 +19,22 @@ const JSONLines = "application/jsonl"
 
 const (
 	streamTime  = time.Hour        // the maximum duration of a stream
-	streamStall = 30 * time.Second // how long a reader may read nothing
+	streamStall = 30 * time.Second // how long a reader may pause
 	streamChunk = 32 << 10
-	// streamRate is the minimum rate at which a client must read, in bytes a second. Otherwise
-	// a client that reads a byte now and then would hold the stream's resources for an hour.
+	// streamRate is the minimum rate at which a client must read, in bytes a second. Without it, a
+	// client that reads a few bytes from time to time would hold the stream's resources for an
+	// hour.
 	streamRate = 64 << 10
 )
 
-// Stream answers 200 with the output of write, in constant memory: write waits while
-// the client reads. The request's deadline does not apply. The stream ends when the
-// client leaves, when it reads less than 64 KiB a second for half a minute, or after an
-// hour. Only the client's time counts towards the rate, not the time that write takes.
+// Stream sends a 200 with the output of write, in constant memory: write blocks while the client
+// reads. The request's deadline does not apply. The stream ends when the client disconnects, when
+// the client reads less than 64 KiB a second for half a minute, or after an hour. The time that
+// write takes does not count towards the rate.
 //
-// An error before the first chunk is answered like any other. After that the status has
-// been sent, so the server closes the connection without the final chunk. This lets a
-// client tell an incomplete answer from a short one.
+// An error before the first chunk causes a normal error response. After that, the status has been
+// sent, so the server closes the connection without the final chunk. This lets clients distinguish
+// an incomplete response from a short one.
 func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w io.Writer) error) error {
 	c.Set(fiber.HeaderContentType, contentType)
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -46,10 +47,10 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 	ended := make(chan error, 1)
 	go func() {
 		err := produce(ctx, begun, write)
-		// Close the pipe first: a receiver of ended must find the pipe closed.
+		// Close the pipe first: the pipe must be closed when a receiver gets ended.
 		_ = w.CloseWithError(err) // never fails
 		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
-			slog.WarnContext(ctx, "stream ended early", "error", err)
+			slog.WarnContext(ctx, "stream failed; closing the connection", "error", err)
 		}
 		ended <- err
 	}()
@@ -70,13 +71,14 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 }
 
 func produce(ctx context.Context, to io.Writer, write func(context.Context, io.Writer) error) (err error) {
-	// This runs in a goroutine of its own, where an uncaught panic would end the process.
+	// This runs in its own goroutine, where an uncaught panic would end the process.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	// The buffer delays the status: an error in the first 32 KiB still gets an error response.
+	// The buffer delays the status, so that an error in the first 32 KiB still causes an error
+	// response.
 	buf := bufio.NewWriterSize(to, streamChunk)
 	if err := write(ctx, buf); err != nil {
 		return err
@@ -103,7 +105,7 @@ type streamBody struct {
 	conn   net.Conn
 	cancel context.CancelFunc
 
-	credit time.Duration // how much time the client has left
+	credit time.Duration // remaining time of the client
 	handed time.Time     // when the server got the last chunk; zero before the first
 }
 
@@ -121,13 +123,13 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n, err := b.PipeReader.Read(p)
 	b.handed = time.Now()
 	if n > 0 {
-		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // an error appears at the next write
+		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // an error is reported by the next write
 		b.credit = min(streamStall, b.credit+time.Duration(n)*time.Second/streamRate)
 	}
 	return n, err
 }
 
-// Close is called by the server when the response was sent or the client has left.
+// The server calls Close when the response has been sent or the client has disconnected.
 func (b *streamBody) Close() error {
 	b.cancel()
 	return b.PipeReader.Close()

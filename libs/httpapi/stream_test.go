@@ -17,8 +17,8 @@ type wire struct {
 
 func (w *wire) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
 
-// stream reads a stream of chunks as the server does, for a client that pauses before it
-// takes each chunk. It returns what the client got.
+// stream reads a stream of chunks as the server does, for a client that pauses before it reads each
+// chunk. It returns the bytes that the client received.
 func stream(chunks int, produce, take time.Duration) (got int, lasted time.Duration, err error) {
 	r, w := io.Pipe()
 	conn := &wire{}
@@ -46,7 +46,7 @@ func stream(chunks int, produce, take time.Duration) (got int, lasted time.Durat
 		}
 		time.Sleep(take)
 		if time.Now().After(conn.deadline) {
-			return got, 0, errors.New("the write deadline passed")
+			return got, 0, errors.New("the write deadline has passed")
 		}
 	}
 }
@@ -54,10 +54,10 @@ func stream(chunks int, produce, take time.Duration) (got int, lasted time.Durat
 func TestAReaderThatIsTooSlowEndsItsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// This client never stalls. It takes a chunk every ten seconds.
+		// This client never stalls. It reads a chunk every ten seconds.
 		got, lasted, err := stream(10_000, 0, 10*time.Second)
 		if err == nil || lasted > 2*time.Minute {
-			t.Errorf("%d bytes in %v, %v; want the stream to end early, within two minutes", got, lasted, err)
+			t.Errorf("received %d bytes in %v, error %v; want the stream to end early, within two minutes", got, lasted, err)
 		}
 	})
 }
@@ -67,7 +67,7 @@ func TestAReaderThatWaitsForTheProducerIsNotSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const chunks = 100
 		if got, lasted, err := stream(chunks, 20*time.Second, 100*time.Millisecond); err != nil || got != chunks*streamChunk {
-			t.Errorf("%d bytes in %v, %v; want all of them", got, lasted, err)
+			t.Errorf("received %d bytes in %v, error %v; want all bytes", got, lasted, err)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestAFastBeginningBuysNoSlowEnd(t *testing.T) {
 			}
 		}()
 		buf := make([]byte, streamChunk)
-		for range 10_000 { // 300 MiB at once
+		for range 10_000 { // 300 MiB in one write
 			if _, err := b.Read(buf); err != nil {
 				t.Fatal(err)
 			}

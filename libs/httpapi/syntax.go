@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// byteOrderMark is what some editors write in front of a UTF-8 text. JSON does not allow it (RFC
-// 8259 §8.1).
+// byteOrderMark is the mark that some editors write at the start of a UTF-8 text. JSON does not
+// allow it (RFC 8259 §8.1).
 const byteOrderMark = "\ufeff"
 
-// wanted maps an error of encoding/json to what belongs at that place. The keys are the ends of
-// that package's error texts.
+// wanted maps an error of encoding/json to the expected token. The keys are the ends of that
+// package's error texts.
 var wanted = []struct{ after, want string }{
 	{"looking for beginning of object key string", "a field name in double quotes"},
 	{"looking for beginning of value", "a value"},
@@ -27,8 +27,8 @@ var wanted = []struct{ after, want string }{
 	{`in \u hexadecimal character escape`, "a hexadecimal digit"},
 }
 
-// syntaxError says where a body stops being JSON, what is there, and what belongs there. It
-// repeats at most one character of the body.
+// syntaxError returns an error that names the position of the syntax error, the character found and
+// the expected token. It repeats at most one character of the body.
 func syntaxError(body []byte) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return invalidJSON("The body is empty. Send a JSON object.")
@@ -72,7 +72,7 @@ func character(c rune) string {
 	return string(c)
 }
 
-// hint names the likely mistake behind a character that does not belong where it is.
+// hint describes the likely mistake that caused an unexpected character.
 func hint(before []byte, found rune) string {
 	switch {
 	case found == '\'':

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// AccessLog says which requests write an access line. The zero value means all.
+// AccessLog selects the requests that write an access line. The zero value means all.
 type AccessLog string
 
-// The choices of access lines.
+// Values of AccessLog.
 const (
 	AccessAll    AccessLog = "all"
-	AccessErrors AccessLog = "errors" // server errors, slow requests, and a sample of the others
+	AccessErrors AccessLog = "errors" // server errors, slow requests, and a sample of the other requests
 	AccessNone   AccessLog = "none"
 )
 
 const (
 	// slow is the minimum duration of a request that [AccessErrors] logs as slow.
 	slow = time.Second
-	// sample is how many of the other requests one line stands for.
+	// sample is how many of the other requests one line represents.
 	sample = 100
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown choice, so the
-// service does not start.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown value, so that a
+// service with a wrong setting does not start.
 func (a *AccessLog) UnmarshalText(text []byte) error {
 	switch v := AccessLog(text); v {
 	case AccessAll, AccessErrors, AccessNone:
@@ -34,15 +34,15 @@ func (a *AccessLog) UnmarshalText(text []byte) error {
 	return fmt.Errorf("LINKREEL_LOG_ACCESS is %q; use all, errors or none", text)
 }
 
-// Line returns how many requests the access line of this request stands for, or 0 if it
-// writes none. others counts the requests of the server that are sampled.
+// Line returns how many requests the access line of this request represents, or 0 if the request
+// writes no line. others counts the requests that are subject to sampling.
 func (a AccessLog) Line(status int, took time.Duration, others *atomic.Uint64) int {
 	switch {
 	case a == AccessNone:
 		return 0
 	case a != AccessErrors || status >= 500 || took >= slow:
 		return 1
-	case others.Add(1)%sample == 1: // the first one too, so that a rare route is seen
+	case others.Add(1)%sample == 1: // including the first request, so that rare routes appear in the log
 		return sample
 	}
 	return 0

@@ -13,15 +13,15 @@ func TestWhichRequestsWriteAnAccessLine(t *testing.T) {
 		status int
 		took   time.Duration
 		lines  int // of 1,000 requests
-		of     int // how many requests each line stands for
+		of     int // how many requests each line represents
 	}{
-		"all by default":         {status: 200, lines: 1000, of: 1},
-		"all":                    {choice: AccessAll, status: 404, lines: 1000, of: 1},
-		"none":                   {choice: AccessNone, status: 500, took: time.Minute},
-		"server errors":          {choice: AccessErrors, status: 503, lines: 1000, of: 1},
-		"slow requests":          {choice: AccessErrors, status: 200, took: time.Second, lines: 1000, of: 1},
-		"a sample of the others": {choice: AccessErrors, status: 200, took: time.Second - 1, lines: 10, of: 100},
-		"a sample of 4xx errors": {choice: AccessErrors, status: 429, lines: 10, of: 100},
+		"all by default":               {status: 200, lines: 1000, of: 1},
+		"all":                          {choice: AccessAll, status: 404, lines: 1000, of: 1},
+		"none":                         {choice: AccessNone, status: 500, took: time.Minute},
+		"server errors":                {choice: AccessErrors, status: 503, lines: 1000, of: 1},
+		"slow requests":                {choice: AccessErrors, status: 200, took: time.Second, lines: 1000, of: 1},
+		"sample of the other requests": {choice: AccessErrors, status: 200, took: time.Second - 1, lines: 10, of: 100},
+		"sample of 4xx errors":         {choice: AccessErrors, status: 429, lines: 10, of: 100},
 	} {
 		var others atomic.Uint64
 		lines, of := 0, 0
@@ -36,9 +36,9 @@ func TestWhichRequestsWriteAnAccessLine(t *testing.T) {
 	}
 	var a AccessLog
 	if err := a.UnmarshalText([]byte("some")); err == nil {
-		t.Error("an unknown choice is accepted")
+		t.Error("UnmarshalText(some) succeeded, want an error")
 	}
 	if err := a.UnmarshalText([]byte("errors")); err != nil || a != AccessErrors {
-		t.Errorf("errors is read as %q, %v", a, err)
+		t.Errorf("UnmarshalText(errors) = %q, %v, want errors", a, err)
 	}
 }

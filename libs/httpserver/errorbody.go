@@ -7,12 +7,12 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxField bounds a field's name in an error, since the caller may have chosen part of
-// it.
+// maxField limits the name of a field in an error, because the caller may have chosen part of the
+// name.
 const maxField = 200
 
-// ErrorBody returns the body of every error response. Its size is bounded for any
-// request: at most [apierr.MaxDetails] details, and a count of the rest.
+// ErrorBody returns the body of every error response. Its size is bounded for any request: it has
+// at most [apierr.MaxDetails] details and a count of the rest.
 func ErrorBody(e *apierr.Error, requestID string) []byte {
 	type body struct {
 		Code          apierr.Code     `json:"code"`
@@ -34,7 +34,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	}
 	for i, d := range details {
 		if len(d.Field) > maxField {
-			short := append([]apierr.Detail(nil), details...) // the error may be shared
+			short := append([]apierr.Detail(nil), details...) // copy, because the error may be shared
 			short[i].Field = strings.ToValidUTF8(d.Field[:maxField], "") + "…"
 			details = short
 		}

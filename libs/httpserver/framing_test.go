@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// serve runs h in memory and returns a function that connects to it.
+// serve runs h on an in-memory listener and returns a function that connects to it.
 func serve(t *testing.T, h fasthttp.RequestHandler) func() net.Conn {
 	t.Helper()
 	l := fasthttputil.NewInmemoryListener()
@@ -34,8 +34,8 @@ func serve(t *testing.T, h fasthttp.RequestHandler) func() net.Conn {
 	}
 }
 
-// converse sends raw and reads all responses until the server closes the connection or
-// has answered want requests.
+// converse sends raw and reads responses until the server closes the connection or want responses
+// have arrived.
 func converse(t *testing.T, dial func() net.Conn, raw string, want int) (statuses []int, codes []string, closed bool) {
 	t.Helper()
 	c := dial()
@@ -54,7 +54,7 @@ func converse(t *testing.T, dial func() net.Conn, raw string, want int) (statuse
 		_ = json.Unmarshal(text, &body) // some responses have no JSON body
 		statuses, codes = append(statuses, res.StatusCode), append(codes, body.Error.Code)
 		if res.Header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%d without nosniff", res.StatusCode)
+			t.Errorf("response %d has no X-Content-Type-Options: nosniff", res.StatusCode)
 		}
 	}
 	_, err := r.ReadByte()
@@ -65,53 +65,53 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	t.Parallel()
 	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
 	for name, raw := range map[string]string{
-		"no Host":                         "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
-		"no Host in HTTP/1.0":             "GET / HTTP/1.0\r\n\r\n",
-		"an empty Host":                   "GET / HTTP/1.1\r\nHost: \r\n\r\n",
-		"two Hosts":                       "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-		"one Host twice":                  "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
-		"two Hosts in one line":           "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
-		"a Host with a path":              "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
-		"a Host with a user":              "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
-		"a space before the Host's colon": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-		"a Host beside one with a space":  "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
-		"a tab before a colon":            "GET / HTTP/1.1\r\nHost: a\r\nX-Y\t: b\r\n\r\n",
-		"a line that continues another":   "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b\r\n Z: c\r\n\r\n",
-		"Content-Length and chunked":      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunked and Content-Length":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-		"chunked with a space":            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-		"chunked twice":                   "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"an encoding called identity":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
-		"chunked and gzip":                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"chunked in HTTP/1.0":             "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"two lengths":                     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
-		"a length with a sign":            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
-		"a made-up encoding":              "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"missing Host":                   "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
+		"missing Host in HTTP/1.0":       "GET / HTTP/1.0\r\n\r\n",
+		"empty Host":                     "GET / HTTP/1.1\r\nHost: \r\n\r\n",
+		"two Hosts":                      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		"repeated Host":                  "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
+		"two Hosts in one line":          "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+		"Host with a path":               "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+		"Host with a user":               "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+		"space before the colon of Host": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+		"two Hosts, one with a space":    "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
+		"tab before a colon":             "GET / HTTP/1.1\r\nHost: a\r\nX-Y\t: b\r\n\r\n",
+		"continuation line":              "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b\r\n Z: c\r\n\r\n",
+		"Content-Length and chunked":     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked and Content-Length":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+		"Transfer-Encoding with a space": "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"repeated Transfer-Encoding":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"Transfer-Encoding identity":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
+		"chunked and gzip":               "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"chunked in HTTP/1.0":            "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"repeated Content-Length":        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+		"Content-Length with a sign":     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
+		"unknown Transfer-Encoding":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// If the connection stayed open, the server would serve the second request.
 			statuses, codes, closed := converse(t, dial, raw+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 2)
 			if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
-				t.Errorf("responses %v %v, closed %v; want one 400 BAD_REQUEST and a closed connection", statuses, codes, closed)
+				t.Errorf("got responses %v %v, closed = %v; want one 400 BAD_REQUEST and a closed connection", statuses, codes, closed)
 			}
 		})
 	}
 	for name, raw := range map[string]string{
-		"a plain request":     "GET / HTTP/1.1\r\nHost: go.example.com\r\n\r\n",
-		"a port":              "GET / HTTP/1.1\r\nHost: localhost:8081\r\n\r\n",
-		"an IPv6 address":     "GET / HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n",
-		"spaces around it":    "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
-		"a chunked body":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-		"a body with length":  "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-		"an identity coding":  "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc",
-		"a coding, no body":   "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
-		"a value with colons": "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b: c\r\n\r\n",
+		"plain request":              "GET / HTTP/1.1\r\nHost: go.example.com\r\n\r\n",
+		"Host with a port":           "GET / HTTP/1.1\r\nHost: localhost:8081\r\n\r\n",
+		"Host with an IPv6 address":  "GET / HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n",
+		"Host with spaces around it": "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
+		"chunked body":               "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"body with Content-Length":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+		"identity coding":            "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc",
+		"coding without a body":      "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
+		"value with colons":          "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b: c\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if statuses, _, closed := converse(t, dial, raw+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 2); len(statuses) != 2 || statuses[0] != 204 || !closed {
-				t.Errorf("responses %v, want two 204s", statuses)
+				t.Errorf("got responses %v, want two 204s", statuses)
 			}
 		})
 	}
@@ -127,18 +127,18 @@ func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	} {
 		statuses, codes, closed := converse(t, dial, "DELETE "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
-			t.Errorf("%s: responses %v %v, closed %v; want one 400 BAD_REQUEST and a closed connection", path, statuses, codes, closed)
+			t.Errorf("%s: got responses %v %v, closed = %v; want one 400 BAD_REQUEST and a closed connection", path, statuses, codes, closed)
 		}
 	}
 	for _, path := range []string{"/d/..", "/d/%2e%2e/x"} {
 		statuses, codes, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 404 || codes[0] != "NOT_FOUND" || !closed {
-			t.Errorf("a visitor of %s: responses %v %v, want one 404", path, statuses, codes)
+			t.Errorf("visitor of %s: got responses %v %v, want one 404", path, statuses, codes)
 		}
 	}
 	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {
 		if statuses, _, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 1); len(statuses) != 1 || statuses[0] != 204 || !closed {
-			t.Errorf("%s: responses %v, want 204", path, statuses)
+			t.Errorf("%s: got responses %v, want 204", path, statuses)
 		}
 	}
 }
@@ -156,11 +156,11 @@ func TestPackedBodiesAreRefusedUnopened(t *testing.T) {
 			"400\r\n" + bomb.String()[:0x400] + "\r\n0\r\n\r\n"
 		statuses, codes, closed := converse(t, dial, raw, 1)
 		if len(statuses) != 1 || statuses[0] != 415 || codes[0] != "UNSUPPORTED_MEDIA_TYPE" || !closed {
-			t.Errorf("%s: %v %v, closed %v", coding, statuses, codes, closed)
+			t.Errorf("%s: got responses %v %v, closed = %v; want one 415 UNSUPPORTED_MEDIA_TYPE and a closed connection", coding, statuses, codes, closed)
 		}
 	}
 	if reached {
-		t.Error("a handler got a compressed body")
+		t.Error("a handler was called for a compressed body")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestStrictTransportIsForTheBaseHostAlone(t *testing.T) {
 		_ = c.Close()
 		got := res.Header.Get("Strict-Transport-Security")
 		if (got != "") != tt.want || strings.Contains(got, "includeSubDomains") {
-			t.Errorf("base %q, host %q: %q", tt.base, tt.host, got)
+			t.Errorf("base %q, host %q: Strict-Transport-Security = %q, want it present = %v", tt.base, tt.host, got, tt.want)
 		}
 	}
 }

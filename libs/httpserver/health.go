@@ -2,16 +2,16 @@ package httpserver
 
 import "github.com/valyala/fasthttp"
 
-// AsksForHealth reports whether a request may be a load balancer's health check: GET or HEAD
-// of "/". By default, a balancer sends this check to each port that it sends requests to.
-// Its Host is the pod's address or a name of the balancer's own.
+// AsksForHealth reports whether a request may be a load balancer's health check: GET or HEAD of
+// "/". By default, a balancer sends this check to each port to which it sends requests. The Host of
+// the check is the pod's address or a name that the balancer chooses.
 func AsksForHealth(ctx *fasthttp.RequestCtx) bool {
 	return (ctx.IsGet() || ctx.IsHead()) && string(ctx.Request.Header.RequestURI()) == "/"
 }
 
-// Healthy answers such a request on a port, or for a host, that has no page of its own at
-// "/". A 200 only says that the process is up and its port is open. Kubernetes asks on the
-// operator's port whether the pod is ready.
+// Healthy answers such a request on a port, or for a host, without a page at "/". The 200 means
+// only that the process is running and its port is open. Kubernetes checks readiness on the admin
+// port.
 func Healthy(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("text/plain; charset=utf-8")
 	ctx.Response.Header.Set("Cache-Control", "no-store")

@@ -10,21 +10,21 @@ import (
 // Proxies describes the proxies between clients and the service. It determines which
 // entries of X-Forwarded-For are trusted. The zero value trusts none.
 type Proxies struct {
-	// Trusted are the networks of the proxies. The client is the right-most address
-	// outside of them.
+	// Trusted are the networks of the proxies. The client is the right-most address outside of
+	// these networks.
 	Trusted []netip.Prefix
-	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the
-	// client is the entry at this place, counted from the right, and Trusted is not used.
-	// One proxy appends one address, its peer's. Google's balancers append two: the
-	// client's, and that of the forwarding rule. The latter is a public address, so
-	// Trusted cannot tell it from a client's.
+	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the client is
+	// the entry at this position, counted from the right, and Trusted is not used. A proxy usually
+	// appends one address, that of its peer. Google's balancers append two: the addresses of the
+	// client and of the forwarding rule. The latter is a public address, so Trusted cannot
+	// distinguish it from a client's.
 	Hops int
 }
 
 const forwardedFor = "X-Forwarded-For"
 
-// Believed reports whether the request came through the proxies, so that their other
-// headers, such as a country, can be trusted too.
+// Believed reports whether the request came through the proxies, so that other headers of the
+// proxies, such as a country, can be trusted too.
 func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	if p.Hops > 0 {
 		return len(addresses(ctx.Request.Header.PeekAll(forwardedFor))) >= p.Hops
@@ -33,9 +33,8 @@ func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	return p.trusts(peer.Unmap())
 }
 
-// Client returns the address of the request's client. It never uses an address that the
-// client could have written itself. If the peer is not a trusted proxy, it returns the
-// peer's address.
+// Client returns the address of the request's client. It never uses an address that the client
+// could have forged. If the peer is not a trusted proxy, it returns the peer's address.
 func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())
 	addr = addr.Unmap()
@@ -45,7 +44,7 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	}
 	list := addresses(forwarded)
 	if p.Hops > 0 {
-		// A request with a shorter list did not come through the proxies.
+		// A request with fewer entries did not come through the proxies.
 		if at := len(list) - p.Hops; at >= 0 {
 			if client, ok := parseAddr(list[at]); ok {
 				return client
@@ -53,9 +52,8 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 		}
 		return addr
 	}
-	// Read from the end, because each proxy appends the address that called it. The first address
-	// that is not a proxy's is the client's. The entries to its left were sent by the client, who
-	// can write anything there.
+	// Read from the end, because each proxy appends the address of its peer. The first address that
+	// is not a proxy's is the client's. The client may have forged all entries to its left.
 	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
 		next, ok := parseAddr(list[i])
 		if !ok {
@@ -75,7 +73,7 @@ func (p Proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// addresses lists the entries of X-Forwarded-For. Several header lines form one list.
+// addresses returns the entries of X-Forwarded-For. Several header lines form one list.
 func addresses(lines [][]byte) []string {
 	var out []string
 	for _, line := range lines {
@@ -84,8 +82,8 @@ func addresses(lines [][]byte) []string {
 	return out
 }
 
-// parseAddr reads an address with or without a port, and IPv6 with or without
-// brackets: proxies write all of these.
+// parseAddr parses an address with or without a port, and IPv6 with or without brackets, because
+// proxies use all of these forms.
 func parseAddr(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {

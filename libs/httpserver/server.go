@@ -1,6 +1,6 @@
-// Package httpserver is the server of every HTTP port. It limits time and size, refuses
-// requests that two parsers could read differently or that have a compressed body, and
-// finds the client's address. It knows nothing about routes; libs/httpapi builds on it.
+// Package httpserver is the server of every HTTP port. It limits time and size, rejects requests
+// that two parsers could read differently or that have a compressed body, and determines the
+// client's address. It has no routes; libs/httpapi builds on it.
 package httpserver
 
 import (
@@ -23,7 +23,7 @@ const (
 	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
 )
 
-// New makes a server for h. Every response carries nosniff.
+// New returns a server for h. Every response has the header X-Content-Type-Options: nosniff.
 func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                       checked(h),
@@ -35,7 +35,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 		ReadTimeout:                   15 * time.Second, // a whole request, headers and body
 		WriteTimeout:                  30 * time.Second,
 		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that the balancer closes first
-		MaxConnsPerIP:                 0,                // no bound, because the ingress is one address
+		MaxConnsPerIP:                 0,                // unlimited, because all requests come from the ingress
 		DisablePreParseMultipartForm:  true,
 		DisableHeaderNamesNormalizing: false,
 		CloseOnShutdown:               true,
@@ -51,7 +51,7 @@ func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return
 		}
 		h(ctx)
-		// Set last, so that no handler can remove it, not even by resetting the response.
+		// Set last, so that handlers cannot remove it by resetting the response.
 		ctx.Response.Header.SetCanonical(nosniffName, nosniff)
 	}
 }
@@ -64,8 +64,8 @@ var (
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
-		// Browsers and Go clients open spare connections. A response on one of these would belong
-		// to no request or, worse, be taken for the response to the next one.
+		// Browsers and Go clients open spare connections. A response on such a connection would
+		// belong to no request, or might be taken for the response to the next request.
 		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
@@ -76,13 +76,13 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		e = apierr.New(apierr.HeadersTooLarge, "The request's headers are larger than 16 KiB.")
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		drain(ctx.Conn())
-		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB. Send fewer items at once, and a file to its upload address.")
+		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB. Send fewer items per request, and send files to their upload address.")
 	}
 	refuse(ctx, e)
 }
 
-// refuse answers before any route runs, and closes the connection, because the bytes that
-// follow may be part of this request.
+// refuse sends an error before any route runs. It closes the connection, because the following
+// bytes may be part of this request.
 func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	id := strings.ToLower(ids.NewNonce())
 	ctx.Response.Reset()
@@ -95,8 +95,8 @@ func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	ctx.SetConnectionClose()
 }
 
-// drain reads the bytes that the client is still sending. Closing a connection with
-// unread bytes resets it, and the client would see a broken pipe instead of the 413.
+// drain reads the bytes that the client is still sending. Closing a connection with unread bytes
+// resets the connection, and the client would get a broken pipe instead of the 413.
 func drain(conn net.Conn) {
 	const most, longest, pause = 16 << 20, 5 * time.Second, 200 * time.Millisecond
 	buf := make([]byte, 32<<10)
@@ -106,20 +106,19 @@ func drain(conn net.Conn) {
 		}
 		n, err := conn.Read(buf)
 		if err != nil {
-			return // it paused, or is gone
+			return // the client has paused or disconnected
 		}
 		read += n
 	}
 }
 
-// framing returns an error for a request that must not be served. There are two reasons:
-// another parser on the way here (a balancer, a proxy) could have read it as a different
-// request or as one for a different path, or its body is compressed. It returns nil for a
-// normal request.
+// framing returns an error for a request that must not be served. There are two reasons: another
+// parser in front of this server (a balancer, a proxy) could have read it as a different request or
+// as a request for a different path, or its body is compressed. It returns nil for a normal
+// request.
 //
-// It reads the raw header, because parsing hides such problems: fasthttp keeps the last
-// of several Hosts, prefers one of two framings, and stores `Host :` under another
-// name.
+// It checks the raw header, because parsing hides such problems: fasthttp keeps only the last of
+// several Host headers, prefers one of two framings, and stores `Host :` under another name.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
 	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
@@ -127,8 +126,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		if visits(req, path) {
 			return apierr.New(apierr.NotFound, `There is nothing at this address: its path has the segment "." or "..".`)
 		}
-		return refuse(`The path has the segment "." or "..". Proxies resolve such paths to other ones, so they are refused. ` +
-			`Send the path that you mean.`)
+		return refuse(`The path has the segment "." or "..". Proxies resolve such paths to other paths, so they are rejected. ` +
+			`Send the resolved path.`)
 	}
 	var hosts, lengths, transfers int
 	coded := false
@@ -139,14 +138,14 @@ func framing(req *fasthttp.Request) *apierr.Error {
 			continue // the end of the header
 		}
 		colon := bytes.IndexByte(line, ':')
-		// Parsers differ most on a space before the colon and on lines that continue the previous
-		// line (RFC 9112 §5.1, §5.2). A name must not begin or end with a control character
-		// either.
+		// Parsers differ most in their handling of a space before the colon and of continuation
+		// lines (RFC 9112 §5.1, §5.2). Names that begin or end with a control character are
+		// rejected too.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
-			return refuse("A header line has white space or a control character in a place where none is allowed.")
+			return refuse("A header line contains white space or a control character where this is not allowed.")
 		}
-		// Compare the length first: this runs for every redirect, and most names have another
-		// length.
+		// Compare the length first, because this code runs for every redirect and most names have
+		// another length.
 		switch name, value := line[:colon], line[colon+1:]; colon {
 		case len("Host"):
 			if bytes.EqualFold(name, hostName) {
@@ -166,16 +165,16 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		case len("Transfer-Encoding"):
 			if bytes.EqualFold(name, transferName) {
 				if transfers++; !bytes.EqualFold(bytes.TrimSpace(value), chunked) {
-					return refuse("The only Transfer-Encoding that is accepted is chunked.")
+					return refuse("The only accepted Transfer-Encoding is chunked.")
 				}
 			}
 		}
 	}
 	switch {
 	case hosts != 1:
-		return refuse("A request has exactly one Host header.")
+		return refuse("Send exactly one Host header.")
 	case transfers > 1, transfers == 1 && lengths > 0:
-		return refuse("A body has either one Content-Length or one Transfer-Encoding.")
+		return refuse("Send either one Content-Length or one Transfer-Encoding.")
 	case transfers > 0 && !req.Header.IsHTTP11():
 		return refuse("An HTTP/1.0 request cannot have a Transfer-Encoding.")
 	case coded && len(req.Body()) > 0:
@@ -184,8 +183,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// visits reports whether a visitor sent the request, for a page or a short address. If the path
-// is refused, a visitor gets the same response as for a path that does not exist.
+// visits reports whether the request comes from a visitor of a page or a short address. If the path
+// is rejected, a visitor gets the same response as for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false
@@ -198,11 +197,10 @@ func visits(req *fasthttp.Request, path []byte) bool {
 	return true
 }
 
-// dotted reports whether a segment of a path is "." or "..", plain or percent-encoded.
-// Encoded slashes and backslashes also separate segments, because they do so in some
-// proxies.
+// dotted reports whether a segment of a path is "." or "..", plain or percent-encoded. Encoded
+// slashes and backslashes also separate segments, because some proxies treat them as separators.
 func dotted(path []byte) bool {
-	dots, others := 0, 0 // counted in the segment so far
+	dots, others := 0, 0 // number of dots in the segment so far
 	for len(path) > 0 {
 		c := path[0]
 		path = path[1:]
@@ -235,8 +233,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost accepts only characters that a host and port can have. A parser cannot take
-// any of them for a second host or for another part of an address.
+// validHost accepts only the characters of a host and port. None of them can be read as the start
+// of a second host or of another part of an address.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {
@@ -246,5 +244,5 @@ func validHost(host []byte) bool {
 			return false
 		}
 	}
-	return len(host) > 0 && len(host) <= 300 // a DNS name has 253 at most
+	return len(host) > 0 && len(host) <= 300 // a DNS name has at most 253
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// serveTCP starts srv on a TCP socket, for tests that depend on the kernel's sockets, and
-// returns its address.
+// serveTCP starts srv on a TCP socket, for tests that depend on the behaviour of kernel sockets. It
+// returns the address.
 func serveTCP(t *testing.T, srv *fasthttp.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,8 +38,8 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// Most clients write their whole body before they read. Such a client must see the 413,
-// not a connection reset.
+// Most clients write their whole body before they read. Such a client must get the 413 instead of a
+// connection reset.
 func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 	t.Parallel()
 	addr := serveTCP(t, httpserver.New(func(*fasthttp.RequestCtx) {}))
@@ -47,11 +47,11 @@ func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 		for range 5 {
 			res, err := http.Post("http://"+addr+"/api/v1/links", "application/json", bytes.NewReader(make([]byte, size)))
 			if err != nil {
-				t.Fatalf("%d bytes: %v", size, err)
+				t.Fatalf("body of %d bytes: got %v, want a response", size, err)
 			}
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusRequestEntityTooLarge {
-				t.Errorf("%d bytes: status %d, want 413", size, res.StatusCode)
+				t.Errorf("body of %d bytes: status %d, want 413", size, res.StatusCode)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
 	srv := httpserver.New(func(*fasthttp.RequestCtx) {})
 	srv.ReadTimeout = 20 * time.Millisecond
 	if got, err := io.ReadAll(dial(t, serveTCP(t, srv))); err != nil || len(got) > 0 {
-		t.Errorf("got %q, %v; want nothing", got, err)
+		t.Errorf("read %q, %v; want no bytes", got, err)
 	}
 }
 
@@ -76,7 +76,7 @@ func (s stuck) Close() error { close(s.closed); return nil }
 
 func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
 	t.Parallel()
-	const size = 64 << 20 // more than the kernel's buffers can hold
+	const size = 64 << 20 // more than the kernel's buffers
 	body := stuck{strings.NewReader(strings.Repeat("x", size)), make(chan struct{})}
 	srv := httpserver.New(func(c *fasthttp.RequestCtx) { c.SetBodyStream(body, size) })
 	srv.WriteTimeout = 100 * time.Millisecond
@@ -86,6 +86,6 @@ func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
 	select {
 	case <-body.closed:
 	case <-time.After(20 * time.Second):
-		t.Error("a client that reads nothing held the response longer than the write timeout")
+		t.Error("the server did not close the response of a client that reads nothing, want it closed after the write timeout")
 	}
 }

@@ -11,9 +11,9 @@ import (
 // run on subdomains of the host.
 const strictTransport = "max-age=31536000"
 
-// StrictTransport makes browsers stay on https for the host of baseURL, if that is an
-// https address. It leaves the header out for other hosts that reach this server, such as
-// an account's custom domain: the owner of a host decides whether it stays on https.
+// StrictTransport makes browsers use only https for the host of baseURL, if baseURL is an https
+// address. It omits the header for other hosts of this server, such as an account's custom domain,
+// because the owner of the domain must make that decision.
 func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {

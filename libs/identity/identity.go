@@ -1,8 +1,7 @@
-// Package identity describes callers and their rights: plans, scopes, the format of API
-// keys, and the values that a request carries in its context.
+// Package identity describes callers and their rights: plans, scopes, the format of API keys, and
+// the values in the context of a request.
 //
-// It holds no secrets and does no I/O. Only the caller has a key's text; Linkreel keeps
-// its [Key.Hash].
+// It does no I/O. Only the caller has the text of a key. Linkreel stores its [Key.Hash].
 package identity
 
 import (
@@ -14,12 +13,12 @@ import (
 	"time"
 )
 
-// Plan is what an account pays for. Plans are ordered: a higher one may do all that a
-// lower one may. Documents and calls between services contain the plan's number; only the
-// public API shows names. So a new plan must be added after the others.
+// Plan is the paid plan of an account. Plans are ordered: a higher plan includes all rights of the
+// lower plans. Documents and calls between services contain the plan's number. Only the public API
+// uses names. So new plans must be added at the end.
 type Plan int
 
-// The plans, lowest first.
+// Plans, lowest first.
 const (
 	Free Plan = iota
 	Creator
@@ -29,7 +28,7 @@ const (
 
 var planNames = []string{"free", "creator", "business", "enterprise"}
 
-// Plans lists the plans, lowest first.
+// Plans returns the plans, lowest first.
 func Plans() []Plan { return []Plan{Free, Creator, Business, Enterprise} }
 
 func (p Plan) String() string {
@@ -39,7 +38,7 @@ func (p Plan) String() string {
 	return planNames[p]
 }
 
-// ParsePlan reads a plan's lower-case name.
+// ParsePlan parses the lower-case name of a plan.
 func ParsePlan(s string) (Plan, error) {
 	if i := slices.Index(planNames, s); i >= 0 {
 		return Plan(i), nil
@@ -47,12 +46,12 @@ func ParsePlan(s string) (Plan, error) {
 	return Free, fmt.Errorf("unknown plan; use one of %s", strings.Join(planNames, ", "))
 }
 
-// ScopeSet is a set of permissions, with a bit for each. Documents and calls between
-// services contain the number, so no bit may ever change its meaning. A bit that this
-// version does not know grants nothing. Only the public API shows names.
+// ScopeSet is a set of scopes with one bit for each. Documents and calls between services contain
+// the number, so the meaning of a bit must never change. An unknown bit grants no rights. Only the
+// public API uses names.
 type ScopeSet uint32
 
-// The permissions.
+// Scopes.
 const (
 	LinksRead ScopeSet = 1 << iota
 	LinksWrite
@@ -73,11 +72,11 @@ const (
 )
 
 const (
-	// DefaultScopes are the scopes of a key if its creator names none. The set is fixed:
-	// a scope that is added later must be requested by name, so that no existing script
-	// creates stronger keys than its author intended.
+	// DefaultScopes contains the scopes of a key whose creator names none. The set is fixed. A
+	// scope that is added later must be requested by name, so that existing scripts do not create
+	// stronger keys than intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
-	// AllScopes has every scope.
+	// AllScopes contains every scope.
 	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite | AccountWrite
 )
 
@@ -87,7 +86,7 @@ var scopeNames = []string{ // by bit
 	"account:write",
 }
 
-// ParseScopes reads the names of scopes. It ignores unknown names.
+// ParseScopes returns the set of the named scopes. It ignores unknown names.
 func ParseScopes(names []string) (set ScopeSet) {
 	for _, name := range names {
 		if i := slices.Index(scopeNames, name); i >= 0 {
@@ -100,7 +99,7 @@ func ParseScopes(names []string) (set ScopeSet) {
 // Has reports whether the set has all scopes of other.
 func (set ScopeSet) Has(other ScopeSet) bool { return set&other == other }
 
-// Names lists the scopes by name, always in the same order.
+// Names returns the names of the scopes, always in the same order.
 func (set ScopeSet) Names() []string {
 	names := []string{}
 	for i, name := range scopeNames {
@@ -113,24 +112,24 @@ func (set ScopeSet) Names() []string {
 
 func (set ScopeSet) String() string { return strings.Join(set.Names(), " ") }
 
-// Principal is the account and key on whose behalf a request acts.
+// Principal is the account and the key or member that makes a request.
 type Principal struct {
 	AccountID   string
 	AccountName string
 	Plan        Plan
 	Suspended   bool
-	// DefaultDomainID is the domain of new links that name none. "" means the default short
-	// host.
+	// DefaultDomainID is the domain of new links without an explicit domain. "" means the default
+	// short host.
 	DefaultDomainID string
 
 	KeyID   string // id of the API key or the session
 	KeyName string
 	Scopes  ScopeSet
 
-	// Session is set if the caller is a person who is signed in as the member below.
+	// Session is set if the caller is signed in as the member below.
 	Session bool
-	// MemberID, MemberName and Role are those of the member who is signed in or who made
-	// the key. They are empty for a key that no member made.
+	// MemberID, MemberName and Role belong to the member who is signed in or who created the key.
+	// They are empty for a key that was not created by a member.
 	MemberID   string
 	MemberName string
 	Role       Role
@@ -139,16 +138,16 @@ type Principal struct {
 	Quotas    Quotas
 }
 
-// Quotas bound how many records an account may have, and how many bytes it may store.
-// Zero means no bound.
+// Quotas limit how many records an account may have, and how many bytes it may store. Zero means
+// unlimited.
 type Quotas struct {
 	Links, Videos, Domains int
 	StoredBytes            int64
 }
 
-// Owns reports whether the caller may do what only owners may. A key that a member made
-// is bounded by the member's role. A key that no member made acts for the account, and
-// has an owner's rights within its scopes.
+// Owns reports whether the caller has the rights of an owner. A key that a member created is
+// limited by the member's role. Any other key acts for the account, and has an owner's rights
+// within its scopes.
 func (p *Principal) Owns() bool {
 	if p.Session || p.MemberID != "" {
 		return p.Role == Owner
@@ -156,7 +155,7 @@ func (p *Principal) Owns() bool {
 	return true
 }
 
-// Actor names the principal for events and logs: the member of a session, or the key.
+// Actor returns the id of the principal for events and logs: the member of a session, or the key.
 func (p *Principal) Actor() (kind, id, name string) {
 	if p.Session {
 		return "member", p.MemberID, p.MemberName
@@ -166,18 +165,18 @@ func (p *Principal) Actor() (kind, id, name string) {
 
 type principalKey struct{}
 
-// WithPrincipal puts p into ctx.
+// WithPrincipal returns a copy of ctx with p.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// FromContext returns the request's principal, or nil if the request needs no key.
+// FromContext returns the request's principal, or nil if the request requires no key.
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p
 }
 
-// Request holds what the process knows about one request, apart from its principal.
+// Request holds the data of one request, apart from its principal.
 type Request struct {
 	ID     string // the trace id, which the caller sees in X-Request-Id
 	Began  time.Time
@@ -186,7 +185,7 @@ type Request struct {
 
 type requestKey struct{}
 
-// WithRequest puts r into ctx.
+// WithRequest returns a copy of ctx with r.
 func WithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
@@ -199,10 +198,10 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin holds the values from which a create derives its identifiers. An attempt that
-// finds its own record already stored knows that an earlier attempt succeeded. All attempts of a
-// request with an Idempotency-Key have the same Nonce and At. The exception is a request
-// that takes effect in one commit: each attempt gets new ones.
+// Origin holds the values from which a create derives its ids. If an attempt finds a record with
+// its own id, an earlier attempt has succeeded. All attempts of a request with an Idempotency-Key
+// have the same Nonce and At. The exception is a request that takes effect in one commit: each of
+// its attempts gets new values.
 type Origin struct {
 	Nonce string
 	At    time.Time
@@ -210,12 +209,12 @@ type Origin struct {
 
 type originKey struct{}
 
-// WithOrigin puts o into ctx.
+// WithOrigin returns a copy of ctx with o.
 func WithOrigin(ctx context.Context, o Origin) context.Context {
 	return context.WithValue(ctx, originKey{}, o)
 }
 
-// OriginFrom returns the origin of the request in ctx, or a new one.
+// OriginFrom returns the origin of the request in ctx, or a new origin.
 func OriginFrom(ctx context.Context) Origin {
 	if o, ok := ctx.Value(originKey{}).(Origin); ok {
 		return o

@@ -16,17 +16,17 @@ func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 	t.Parallel()
 	k := identity.NewKey(rand.Reader)
 	if !regexp.MustCompile(`^lr_live_[0-9A-Za-z]{38}$`).MatchString(k.Secret()) {
-		t.Errorf("key %q has the wrong form", k.Secret())
+		t.Errorf("new key = %q, want lr_live_ and 38 characters", k.Secret())
 	}
 	got, err := identity.ParseKey(k.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || got.Hash() != k.Hash() {
-		t.Errorf("ParseKey of a new key = %v, %v", got, err)
+		t.Errorf("ParseKey of a new key = %v, %v, want the same key", got, err)
 	}
 	if s := fmt.Sprintf("%v %+v %#v %s", k, k, k, k); strings.Contains(s, k.Secret()) {
 		t.Errorf("formatting a key shows its secret: %s", s)
 	}
 	if len(k.Prefix()) != 12 || len(k.Last4()) != 4 || !strings.HasSuffix(k.Secret(), k.Last4()) {
-		t.Errorf("prefix %q, last four %q", k.Prefix(), k.Last4())
+		t.Errorf("Prefix = %q, Last4 = %q, want 12 and 4 characters of the key", k.Prefix(), k.Last4())
 	}
 }
 
@@ -40,19 +40,19 @@ func TestParseKeyRefuses(t *testing.T) {
 		return string(b)
 	}
 	for name, s := range map[string]string{
-		"an empty text":        "",
-		"another prefix":       "xx" + good[2:],
-		"a changed character":  flip(12),
-		"a changed checksum":   flip(len(good) - 1),
-		"a missing character":  good[:len(good)-1],
-		"an added character":   good + "0",
-		"a foreign character":  good[:20] + "-" + good[21:],
-		"a look-alike unicode": good[:20] + "а" + good[22:],
+		"empty text":         "",
+		"other prefix":       "xx" + good[2:],
+		"changed character":  flip(12),
+		"changed checksum":   flip(len(good) - 1),
+		"missing character":  good[:len(good)-1],
+		"added character":    good + "0",
+		"invalid character":  good[:20] + "-" + good[21:],
+		"Unicode look-alike": good[:20] + "а" + good[22:],
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := identity.ParseKey(s, identity.KeyPrefix, identity.SessionPrefix); err == nil {
-				t.Errorf("ParseKey(%q) accepted it", s)
+				t.Errorf("ParseKey(%q) succeeded, want an error", s)
 			}
 		})
 	}
@@ -63,25 +63,25 @@ func TestPlansAreOrderedAndNamed(t *testing.T) {
 	for i, p := range identity.Plans() {
 		got, err := identity.ParsePlan(p.String())
 		if err != nil || got != p || int(p) != i {
-			t.Errorf("ParsePlan(%q) = %v, %v", p.String(), got, err)
+			t.Errorf("ParsePlan(%q) = %v, %v, want the same plan", p.String(), got, err)
 		}
 	}
 	if _, err := identity.ParsePlan("Creator"); err == nil {
-		t.Error("ParsePlan must accept only lower case")
+		t.Error("ParsePlan(Creator) succeeded, want an error because only lower case is valid")
 	}
 }
 
 func TestDerivedIDsRepeatAndRandomOnesDoNot(t *testing.T) {
 	t.Parallel()
 	if a, b := identity.IDFrom("lnk", "s"), identity.IDFrom("lnk", "s"); a != b {
-		t.Errorf("IDFrom is not stable: %s, %s", a, b)
+		t.Errorf("IDFrom returned %s and %s for the same seed, want equal ids", a, b)
 	}
 	if identity.IDFrom("lnk", "s") == identity.IDFrom("lnk", "t") || repeats(func() string { return identity.NewID("lnk") }) {
-		t.Error("ids repeat")
+		t.Error("IDFrom or NewID returned the same id twice, want different ids")
 	}
 	slug := identity.NewSlug(7)
 	if !regexp.MustCompile(`^[2-9a-hjkmnp-z]{7}$`).MatchString(slug) || !repeats(func() string { return identity.SlugFrom("a", 7) }) {
-		t.Errorf("slug %q", slug)
+		t.Errorf("slug = %q, want 7 characters without look-alikes", slug)
 	}
 }
 
@@ -90,8 +90,7 @@ func repeats(draw func() string) bool {
 	return draw() == first
 }
 
-// Documents store these numbers. A new one must be added at the end, and no number may be
-// reused.
+// Documents store these numbers. New entries must be added at the end, and no number may be reused.
 func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
 	want := []string{
@@ -100,18 +99,18 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	}
 	for i, name := range want {
 		if got := identity.ScopeSet(1 << i).String(); got != name {
-			t.Errorf("bit %d is %q, want %q", i, got, name)
+			t.Errorf("name of bit %d = %q, want %q", i, got, name)
 		}
 	}
 	if !slices.Equal(identity.AllScopes.Names(), want) || !slices.Equal(identity.DefaultScopes.Names(), want[:8]) {
-		t.Errorf("AllScopes is %v, DefaultScopes is %v", identity.AllScopes, identity.DefaultScopes)
+		t.Errorf("AllScopes = %v, DefaultScopes = %v, want all and the first eight", identity.AllScopes, identity.DefaultScopes)
 	}
 	if identity.MembersWrite != 4096 || identity.WebhooksRead != 512 || identity.KeysWrite != 128 || identity.LinksRead != 1 {
-		t.Error("the number of a permission has changed")
+		t.Error("the number of a scope has changed")
 	}
 	for i, name := range []string{"free", "creator", "business", "enterprise"} {
 		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
-			t.Errorf("the plan %s is %d, %v; want %d", name, p, err, i)
+			t.Errorf("number of the plan %s = %d, %v; want %d", name, p, err, i)
 		}
 	}
 }
@@ -120,13 +119,13 @@ func TestScopeSets(t *testing.T) {
 	t.Parallel()
 	set := identity.LinksRead | identity.LinksWrite
 	if !set.Has(identity.LinksRead) || !set.Has(set) || !set.Has(0) || set.Has(identity.KeysRead) || set.Has(set|identity.KeysRead) {
-		t.Error("scope sets compare wrongly")
+		t.Error("Has returned a wrong result for a pair of scope sets")
 	}
 	if got := identity.ParseScopes([]string{"links:write", "links:all", "", "links:read", "links:read"}); got != set {
-		t.Errorf("ParseScopes reads %v, want %v", got, set)
+		t.Errorf("ParseScopes = %v, want %v", got, set)
 	}
 	if got := (identity.ScopeSet(1 << 31)).Names(); len(got) != 0 {
-		t.Errorf("an unknown scope has the names %v", got)
+		t.Errorf("Names of an unknown scope = %v, want none", got)
 	}
 }
 
@@ -136,7 +135,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Add("lr_live_")
 	f.Fuzz(func(t *testing.T, s string) {
 		if k, err := identity.ParseKey(s, identity.KeyPrefix, identity.SessionPrefix); err == nil && k.Secret() != s {
-			t.Errorf("ParseKey(%q) kept %q", s, k.Secret())
+			t.Errorf("Secret after ParseKey(%q) = %q, want the same text", s, k.Secret())
 		}
 	})
 }

@@ -12,37 +12,37 @@ import (
 	"strings"
 )
 
-// KeyPrefix starts every API key, so that people and secret scanners recognise it.
+// KeyPrefix is the prefix of API keys, by which people and secret scanners recognise them.
 const KeyPrefix = "lr_live_"
 
-// SessionPrefix starts the keys of sessions, which sign-in gives to the console. They
-// have the same format and checks as API keys.
-const SessionPrefix = "lr_sess_" // as long as KeyPrefix
+// SessionPrefix is the prefix of session keys, which the console receives at sign-in. They have the
+// same format and checks as API keys.
+const SessionPrefix = "lr_sess_" // same length as KeyPrefix
 
-// LinkPrefix starts the token in a one-time link, for sign-in or for an invitation.
-const LinkPrefix = "lr_link_" // as long as KeyPrefix
+// LinkPrefix is the prefix of the token in a one-time link, for sign-in or an invitation.
+const LinkPrefix = "lr_link_" // same length as KeyPrefix
 
 const (
 	keyRandom   = 32 // Base62 characters: 190 bits
-	keyChecksum = 6  // CRC32 of everything before it, in Base62
+	keyChecksum = 6  // CRC32 of the preceding characters, in Base62
 	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
 )
 
-// ErrMalformedKey is the error for a text that cannot be a key: wrong prefix, length,
-// alphabet or checksum. Detecting it needs no I/O.
+// ErrMalformedKey is the error for a text that cannot be a key: wrong prefix, length, alphabet or
+// checksum. It is detected without I/O.
 var ErrMalformedKey = errors.New("malformed API key")
 
-// Key is the full text of an API key. It formats as [redacted] so that no log line or
-// error shows it. Use Secret to hand it out.
+// Key is the full text of an API key. It is formatted as [redacted], so that log lines and errors
+// do not contain it. Secret returns the text.
 type Key struct{ text string }
 
 // NewKey generates a key from random (crypto/rand.Reader in production).
 func NewKey(random io.Reader) Key { return newKey(KeyPrefix, random) }
 
-// NewSession generates a session's key.
+// NewSession generates the key of a session.
 func NewSession(random io.Reader) Key { return newKey(SessionPrefix, random) }
 
-// NewLink generates a one-time link's token.
+// NewLink generates the token of a one-time link.
 func NewLink(random io.Reader) Key { return newKey(LinkPrefix, random) }
 
 func newKey(prefix string, random io.Reader) Key {
@@ -50,11 +50,11 @@ func newKey(prefix string, random io.Reader) Key {
 	return Key{text + checksum(text)}
 }
 
-// ParseLink accepts a well-formed token of a one-time link.
+// ParseLink parses the token of a one-time link.
 func ParseLink(s string) (Key, error) { return ParseKey(s, LinkPrefix) }
 
-// ParseKey accepts a well-formed key that starts with one of the prefixes, and refuses
-// everything else without I/O.
+// ParseKey parses a key that starts with one of the prefixes. It detects malformed keys without
+// I/O.
 func ParseKey(s string, prefixes ...string) (Key, error) {
 	if len(s) != keyLength || !slices.Contains(prefixes, s[:len(KeyPrefix)]) {
 		return Key{}, ErrMalformedKey
@@ -70,14 +70,14 @@ func ParseKey(s string, prefixes ...string) (Key, error) {
 	return Key{s}, nil
 }
 
-// IsSession reports whether the key is a session's.
+// IsSession reports whether the key belongs to a session.
 func (k Key) IsSession() bool { return strings.HasPrefix(k.text, SessionPrefix) }
 
 // Secret returns the full text, to be shown once or sent as a bearer token.
 func (k Key) Secret() string { return k.text }
 
-// Hash returns the hex SHA-256 under which a key is stored. A fast hash is enough
-// because the key has 190 random bits.
+// Hash returns the hex SHA-256 under which a key is stored. A fast hash is sufficient, because the
+// key has 190 random bits.
 func (k Key) Hash() string {
 	sum := sha256.Sum256([]byte(k.text))
 	return hex.EncodeToString(sum[:])
@@ -92,7 +92,7 @@ func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
 func (k Key) String() string { return "[redacted]" }
 
-// GoString keeps %#v from printing the key.
+// GoString prevents %#v from printing the key.
 func (k Key) GoString() string { return "identity.Key{[redacted]}" }
 
 func checksum(s string) string {
@@ -112,24 +112,24 @@ const (
 	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
 )
 
-// NewID returns a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It
-// is not ordered by time, so that new records do not all hit one end of an index.
+// NewID returns a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It is not
+// ordered by time, so that new records are not all written to the end of an index.
 func NewID(prefix string) string {
 	return prefix + "_" + randomText(rand.Reader, Base62, 22)
 }
 
-// IDFrom derives an identifier from seed: the same seed gives the same id. So a
-// repeated request finds the record that its first attempt made.
+// IDFrom derives an id from seed. The same seed gives the same id, so a repeated request finds the
+// record of its first attempt.
 func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }
 
-// maxID is longer than any identifier of ours.
+// maxID is longer than any id of Linkreel.
 const maxID = 64
 
-// ValidID reports whether a text can be one of our identifiers. Check every id from a
-// caller before using it as a document's name: Firestore reserves names between double
-// underscores, and a slash would name another document.
+// ValidID reports whether a text has the form of an id. Check every id from a caller before using
+// it as a document name: Firestore reserves names between double underscores, and a slash would
+// address another document.
 func ValidID(id string) bool {
 	if id == "" || len(id) > maxID || strings.HasPrefix(id, "__") {
 		return false
@@ -156,9 +156,8 @@ func textFrom(seed, alphabet string, n int) string {
 	return randomText(randv2.NewChaCha8(sha256.Sum256([]byte(seed))), alphabet, n)
 }
 
-// randomText generates n characters without bias: it drops bytes past the largest
-// multiple of the alphabet's length. It panics if the source fails, which
-// crypto/rand.Reader never does.
+// randomText generates n characters without bias: it drops bytes past the largest multiple of the
+// alphabet's length. It panics if the source fails. crypto/rand.Reader never fails.
 func randomText(r io.Reader, alphabet string, n int) string {
 	limit := 256 / len(alphabet) * len(alphabet)
 	out := make([]byte, 0, n)

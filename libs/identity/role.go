@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Role says what a member may do in an account. Roles are ordered: a higher one
-// may do all that a lower one may.
+// Role says what a member may do in an account. Roles are ordered: a higher role includes all
+// rights of the lower roles.
 type Role string
 
-// The roles, lowest first.
+// Roles, lowest first.
 const (
 	Viewer Role = "viewer"
 	Member Role = "member"
@@ -17,10 +17,10 @@ const (
 	Owner  Role = "owner"
 )
 
-// Roles lists the roles, lowest first.
+// Roles returns the roles, lowest first.
 func Roles() []Role { return []Role{Viewer, Member, Admin, Owner} }
 
-// ParseRole reads a role's name.
+// ParseRole parses the name of a role.
 func ParseRole(s string) (Role, error) {
 	if slices.Contains(Roles(), Role(s)) {
 		return Role(s), nil
@@ -28,18 +28,17 @@ func ParseRole(s string) (Role, error) {
 	return "", errors.New("unknown role; use one of viewer, member, admin, owner")
 }
 
-// AtLeast reports whether r may do all that other may. An unknown role may do nothing,
-// so it is below every known one.
+// AtLeast reports whether r has all rights of other. An unknown role has no rights, so it is below
+// every known role.
 func (r Role) AtLeast(other Role) bool {
 	mine := slices.Index(Roles(), r)
 	return mine >= 0 && mine >= slices.Index(Roles(), other)
 }
 
-// Scopes returns the permissions that the role gives. An unknown role gives no
-// permissions.
+// Scopes returns the scopes of the role. An unknown role has no scopes.
 //
-// Only Owner has AccountWrite. Operations on owners, and the export, check the role
-// itself; see [Principal.Owns].
+// Only Owner has AccountWrite. Operations on owners, and the export, check the role; see
+// [Principal.Owns].
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// This test repeats the table of roles, cell by cell.
+// This test repeats the documented table of roles, cell by cell.
 func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 	t.Parallel()
 	rows := map[identity.ScopeSet][]identity.Role{}
@@ -28,7 +28,7 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 		scope := identity.ScopeSet(1) << i
 		roles, ok := rows[scope]
 		if !ok {
-			t.Errorf("no row for %s", scope)
+			t.Errorf("the table has no row for %s", scope)
 		}
 		for _, role := range identity.Roles() {
 			want := false
@@ -36,12 +36,12 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 				want = want || r == role
 			}
 			if got := role.Scopes().Has(scope); got != want {
-				t.Errorf("%s has %s: %v, want %v", role, scope, got, want)
+				t.Errorf("%s has the scope %s = %v, want %v", role, scope, got, want)
 			}
 		}
 	}
 	if got := identity.Role("root").Scopes(); got != 0 {
-		t.Errorf("an unknown role gives %v", got)
+		t.Errorf("Scopes of an unknown role = %v, want none", got)
 	}
 }
 
@@ -50,21 +50,21 @@ func TestRolesAreOrdered(t *testing.T) {
 	for i, a := range identity.Roles() {
 		for j, b := range identity.Roles() {
 			if got := a.AtLeast(b); got != (i >= j) {
-				t.Errorf("%s.AtLeast(%s) = %v", a, b, got)
+				t.Errorf("%s.AtLeast(%s) = %v, want %v", a, b, got, i >= j)
 			}
 			if i >= j && !a.Scopes().Has(b.Scopes()) {
-				t.Errorf("%s does not have all that %s has", a, b)
+				t.Errorf("%s does not have all scopes of %s", a, b)
 			}
 		}
 		if identity.Role("").AtLeast(a) {
-			t.Errorf("no role is at least %s", a)
+			t.Errorf("an empty role is at least %s, want it below every role", a)
 		}
 		if got, err := identity.ParseRole(string(a)); err != nil || got != a {
-			t.Errorf("ParseRole(%s) = %s, %v", a, got, err)
+			t.Errorf("ParseRole(%s) = %s, %v, want the same role", a, got, err)
 		}
 	}
 	if _, err := identity.ParseRole("Owner"); err == nil {
-		t.Error("ParseRole must accept only lower case")
+		t.Error("ParseRole(Owner) succeeded, want an error because only lower case is valid")
 	}
 }
 
@@ -75,15 +75,15 @@ func TestOnlyOwnersAndTheAccountsOwnKeysOwn(t *testing.T) {
 		p    identity.Principal
 		want bool
 	}{
-		{"an owner's session", identity.Principal{Session: true, MemberID: "m", Role: identity.Owner}, true},
-		{"an admin's session", identity.Principal{Session: true, MemberID: "m", Role: identity.Admin}, false},
-		{"an admin's key", identity.Principal{MemberID: "m", Role: identity.Admin}, false},
-		{"an owner's key", identity.Principal{MemberID: "m", Role: identity.Owner}, true},
-		{"a key of a removed member", identity.Principal{MemberID: "m"}, false},
-		{"the operator's key", identity.Principal{}, true},
+		{"session of an owner", identity.Principal{Session: true, MemberID: "m", Role: identity.Owner}, true},
+		{"session of an admin", identity.Principal{Session: true, MemberID: "m", Role: identity.Admin}, false},
+		{"key of an admin", identity.Principal{MemberID: "m", Role: identity.Admin}, false},
+		{"key of an owner", identity.Principal{MemberID: "m", Role: identity.Owner}, true},
+		{"key of a removed member", identity.Principal{MemberID: "m"}, false},
+		{"key of the operator", identity.Principal{}, true},
 	} {
 		if got := c.p.Owns(); got != c.want {
-			t.Errorf("%s: Owns = %v", c.name, got)
+			t.Errorf("%s: Owns = %v, want %v", c.name, got, c.want)
 		}
 	}
 }
@@ -92,28 +92,27 @@ func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 	t.Parallel()
 	s := identity.NewSession(rand.Reader)
 	if !regexp.MustCompile(`^lr_sess_[0-9A-Za-z]{38}$`).MatchString(s.Secret()) {
-		t.Errorf("session %q has the wrong form", s.Secret())
+		t.Errorf("session key = %q, want lr_sess_ and 38 characters", s.Secret())
 	}
 	got, err := identity.ParseKey(s.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || !got.IsSession() {
-		t.Errorf("ParseKey of a session: %v", err)
+		t.Errorf("ParseKey of a session: error %v, want a session", err)
 	}
 	if k := identity.NewKey(rand.Reader); k.IsSession() {
-		t.Error("an API key counts as a session")
+		t.Error("IsSession of an API key = true, want false")
 	}
-	// The checksum covers the prefix, so neither kind of key can be turned into the
-	// other.
+	// The checksum covers the prefix, so a key cannot be converted to the other kind.
 	if _, err := identity.ParseKey(identity.KeyPrefix+s.Secret()[len(identity.SessionPrefix):], identity.KeyPrefix, identity.SessionPrefix); err == nil {
-		t.Error("a session with the other prefix parses")
+		t.Error("ParseKey of a session with the prefix of keys succeeded, want an error")
 	}
 }
 
 func TestAKeyWithoutScopesGetsTheEight(t *testing.T) {
 	t.Parallel()
 	if got := identity.DefaultScopes; len(got.Names()) != 8 || got.Has(identity.MembersWrite) || got.Has(identity.EventsRead) || got.Has(identity.WebhooksWrite) {
-		t.Errorf("DefaultScopes = %v", got)
+		t.Errorf("DefaultScopes = %v, want eight scopes without members:write, events:read and webhooks:write", got)
 	}
 	if !identity.AllScopes.Has(identity.DefaultScopes) {
-		t.Error("AllScopes lacks some of the eight default scopes")
+		t.Error("AllScopes does not contain all default scopes")
 	}
 }

@@ -1,12 +1,11 @@
-// Package jsdate parses points in time as JavaScript's Date constructor does in V8. It
-// tries the ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov
-// 20, 2026 5:00 PM GMT+1"). Callers send us strings that work with `new Date(x)` on their
-// side. So we must accept the same strings and read the same instants from them,
-// surprises included: "2026-02-30" is the second of March, "Nov 20" is in 2001, and
-// "1790000000000" as a string is not a date.
+// Package jsdate parses points in time as JavaScript's Date constructor does in V8. It tries the
+// ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov 20, 2026 5:00 PM
+// GMT+1"). Callers send strings that work with `new Date(x)` in their programs. So this package
+// must accept the same strings with the same results, even if these are surprising: "2026-02-30" is
+// the second of March, "Nov 20" is in 2001, and "1790000000000" as a string is not a date.
 //
-// One difference: JavaScript reads a date without a zone in the machine's zone. Here it
-// is UTC.
+// There is one difference: for a date without a time zone, JavaScript uses the zone of the machine,
+// and this package uses UTC.
 package jsdate
 
 import (
@@ -15,11 +14,11 @@ import (
 	"unicode/utf8"
 )
 
-// Max is how many milliseconds before or after 1970 JavaScript can represent.
+// Max is the largest number of milliseconds before or after 1970 in a JavaScript date.
 const Max = 8_640_000_000_000_000
 
-// Parse does what Date.parse does under TZ=UTC. It returns milliseconds since 1970, or
-// false if JavaScript returns NaN.
+// Parse is equivalent to Date.parse with TZ=UTC. It returns milliseconds since 1970, or false if
+// JavaScript returns NaN.
 func Parse(s string) (ms int64, ok bool) {
 	p := parser{lex: lexer{src: s}}
 	p.lex.advance()
@@ -27,8 +26,8 @@ func Parse(s string) (ms int64, ok bool) {
 	return p.date()
 }
 
-// FromNumber does what new Date(n) does. Fractions are truncated towards zero. Numbers
-// outside ±[Max], NaN and infinities are not dates.
+// FromNumber is equivalent to new Date(n). Fractions are truncated towards zero. Numbers outside
+// ±[Max], NaN and infinities are not dates.
 func FromNumber(n float64) (ms int64, ok bool) {
 	if math.IsNaN(n) || math.Abs(n) > Max {
 		return 0, false
@@ -48,7 +47,7 @@ const (
 	other       // a parenthesised remark or any other character
 )
 
-// meaning says what kind of part of a date a word names.
+// meaning is the kind of date part that a word stands for.
 type meaning uint8
 
 const (
@@ -116,8 +115,8 @@ func (l *lexer) scan() token {
 	return token{kind: other}
 }
 
-// significant is how many digits of a number count, without leading zeros. Further digits
-// are read and ignored.
+// significant is how many digits of a number are used, without leading zeros. Further digits are
+// ignored.
 const significant = 9
 
 func (l *lexer) number() token {
@@ -135,7 +134,7 @@ func (l *lexer) number() token {
 	return t
 }
 
-// word reads a word. Its first three characters decide what it means.
+// word reads a word. Its first three characters determine its meaning.
 func (l *lexer) word() token {
 	var head [3]rune
 	t := token{kind: word}
@@ -151,8 +150,8 @@ func (l *lexer) word() token {
 	return t
 }
 
-// remark skips a parenthesised remark with everything nested in it. An unclosed remark
-// extends to the end of the text.
+// remark skips a parenthesised remark, including nested remarks. An unclosed remark extends to the
+// end of the text.
 func (l *lexer) remark() {
 	for depth := 0; l.r != 0; {
 		switch l.r {
@@ -182,7 +181,7 @@ func isSpace(r rune) bool {
 
 type keyword struct {
 	means meaning
-	value int // month 1..12, hours to add, or hours from UTC
+	value int // month 1 to 12, hours to add, or hours from UTC
 }
 
 var keywords = func() map[[3]rune]keyword {
@@ -226,8 +225,8 @@ type parser struct {
 	zone offset
 }
 
-// offset is a distance from UTC. It records whether hours and minutes were given, since
-// "GMT+5" may be followed by minutes and "Z" may not.
+// offset is a distance from UTC. It records whether hours and minutes were given, because minutes
+// may follow "GMT+5", but not "Z".
 type offset struct {
 	sign              int
 	hours, mins       int
@@ -239,7 +238,7 @@ func (o *offset) setMinutes(n int) { o.mins, o.hasMins = n, true }
 func (o *offset) utc() bool        { return o.hasHours && o.hasMins && o.hours == 0 && o.mins == 0 }
 func (o *offset) wants(n int) bool { return o.hasHours && !o.hasMins && within(n, 0, 59) }
 
-// set sets the offset of a named zone.
+// set sets the offset to that of a named zone.
 func (o *offset) set(hours int) {
 	o.sign = 1
 	if hours < 0 {
@@ -271,9 +270,9 @@ func (p *parser) date() (int64, bool) {
 	return p.instant()
 }
 
-// isoDate reads ECMAScript's own format. It returns the first token for the lenient
-// grammar to read, or an end token if nothing is left. The parts collected so far are
-// kept. After a T there is no fallback: if the rest is wrong, the text is not a date.
+// isoDate reads the format of ECMAScript. It returns the first token for the lenient grammar, or an
+// end token if all tokens were read. The collected parts are kept. After a T there is no fallback:
+// if the rest is invalid, the text is not a date.
 func (p *parser) isoDate() (rest token, ok bool) {
 	switch {
 	case p.tok.sign():
@@ -284,7 +283,7 @@ func (p *parser) isoDate() (rest token, ok bool) {
 		year := p.take().n
 		if sign.is('-') {
 			if year == 0 {
-				return sign, true // there is no year minus zero
+				return sign, true // the year -0 is invalid
 			}
 			year = -year
 		}
@@ -382,9 +381,9 @@ func signOf(t token) int {
 	return 1
 }
 
-// milliseconds reads the digits after a decimal point as milliseconds and drops any finer
-// digits. A number keeps only nine significant digits, so a length beyond nine has no
-// meaning. With leading zeros this gives the same odd values as in V8.
+// milliseconds reads the digits after a decimal point as milliseconds and drops finer digits. A
+// number has only nine significant digits, so digits beyond the ninth are ignored. With leading
+// zeros, this gives the same odd values as V8.
 func milliseconds(t token) int {
 	n := t.n
 	for i := t.length; i < 3; i++ {
@@ -396,7 +395,7 @@ func milliseconds(t token) int {
 	return n
 }
 
-// legacy reads the rest of the text with the lenient grammar, starting with t.
+// legacy parses t and the rest of the text with the lenient grammar.
 func (p *parser) legacy(t token) bool {
 	anyNumber := len(p.day) > 0
 	for ; t.kind != end; t = p.take() {
@@ -422,8 +421,8 @@ func (p *parser) legacy(t token) bool {
 	return true
 }
 
-// legacyNumber decides which part of the date n is. That depends on the next token and on
-// the parts that are still missing.
+// legacyNumber decides which part of the date n is, depending on the next token and on the missing
+// parts.
 func (p *parser) legacyNumber(n int) bool {
 	switch {
 	case p.tok.is(':'):
@@ -461,7 +460,7 @@ func (p *parser) legacyNumber(n int) bool {
 	return true
 }
 
-// timeWants reports whether n can be the next part of a time whose first part is known.
+// timeWants reports whether n can be the next part of a time that has begun.
 func (p *parser) timeWants(n int) bool {
 	switch len(p.time) {
 	case 1, 2: // minutes, seconds
@@ -492,14 +491,14 @@ func (p *parser) legacyWord(t token, anyNumber bool) bool {
 	case t.means == zone && anyNumber:
 		p.zone.set(t.n)
 	default:
-		// Before the first number, words are ignored unless they touch it. After it they are
-		// an error.
+		// Before the first number, words are ignored unless they are adjacent to it. After it,
+		// words are an error.
 		return !anyNumber && p.tok.kind != number
 	}
 	return true
 }
 
-// legacyOffset reads the offset after a sign that follows a time or UTC.
+// legacyOffset parses the offset after a sign that follows a time or UTC.
 func (p *parser) legacyOffset(sign token) bool {
 	p.zone.sign = signOf(sign)
 	var n token
@@ -522,7 +521,7 @@ func (p *parser) legacyOffset(sign token) bool {
 	return true
 }
 
-// instant turns the collected parts into milliseconds.
+// instant converts the collected parts to milliseconds.
 func (p *parser) instant() (int64, bool) {
 	year, mon, day, ok := p.civil()
 	if !ok {
@@ -543,8 +542,8 @@ func (p *parser) instant() (int64, bool) {
 	return ms, true
 }
 
-// civil finds year, month and day among the bare numbers. Missing ones are 1, so "Nov
-// 20" is in 2001.
+// civil assigns the bare numbers to year, month and day. A missing day is 1, and a missing year is
+// 2001 as in V8.
 func (p *parser) civil() (year, mon, day int, ok bool) {
 	if len(p.day) == 0 {
 		return 0, 0, 0, false
@@ -570,7 +569,7 @@ func (p *parser) civil() (year, mon, day int, ok bool) {
 			year += 1900
 		}
 	}
-	// Beyond a million years no day is a valid instant.
+	// No date after a million years is a valid instant.
 	return year, mon, day, within(mon, 1, 12) && within(day, 1, 31) && within(year, -1_000_000, 1_000_000)
 }
 
@@ -591,8 +590,8 @@ func (p *parser) inDay() (int64, bool) {
 	return ((int64(c[0])*60+int64(c[1]))*60+int64(c[2]))*1000 + int64(c[3]), true
 }
 
-// zoneSeconds returns the distance from UTC. As in V8, the distance wraps at 32 bits and
-// must then fit into 31, so that even "+999999999:00" gives the same result.
+// zoneSeconds returns the distance from UTC. As in V8, the distance wraps at 32 bits and must then
+// fit into 31, so that even "+999999999:00" gives the same result as in V8.
 func (p *parser) zoneSeconds() (int64, bool) {
 	if p.zone.sign == 0 {
 		return 0, true
@@ -601,7 +600,7 @@ func (p *parser) zoneSeconds() (int64, bool) {
 	return int64(p.zone.sign) * int64(s), s <= math.MaxInt32
 }
 
-// daysBefore counts the days from 1970 to the first of a month. Like JavaScript, it
+// daysBefore returns the number of days from 1970 to the first day of a month. Like JavaScript, it
 // extends the Gregorian calendar to all years.
 func daysBefore(year, mon int) int64 {
 	y := int64(year)
@@ -613,6 +612,6 @@ func daysBefore(year, mon int) int64 {
 		era = (y - 399) / 400
 	}
 	ofEra := y - era*400
-	ofYear := int64((153*((mon+9)%12) + 2) / 5) // the year begins in March here
+	ofYear := int64((153*((mon+9)%12) + 2) / 5) // in this calculation, the year begins in March
 	return era*146_097 + ofEra*365 + ofEra/4 - ofEra/100 + ofYear - 719_468
 }

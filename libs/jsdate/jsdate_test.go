@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "let Node compute the values in testdata/corpus.json again")
+var update = flag.Bool("update", false, "recompute the values in testdata/corpus.json with Node")
 
-// sample is a text with the milliseconds that V8 reads in it, null for NaN.
+// sample is a text with the milliseconds that V8 parses from it, or null for NaN.
 type sample struct {
 	Text string `json:"text"`
 	MS   *int64 `json:"ms"`
@@ -77,12 +77,12 @@ func TestFromNumber(t *testing.T) {
 		want int64
 		ok   bool
 	}{
-		"an instant":                   {1_790_000_000_000, 1_790_000_000_000, true},
-		"a fraction is truncated":      {1.9, 1, true},
-		"so is a negative fraction":    {-1.9, -1, true},
-		"the last millisecond":         {Max, Max, true},
-		"beyond the last millisecond":  {Max + 1, 0, false},
-		"the first millisecond":        {-Max, -Max, true},
+		"instant":                      {1_790_000_000_000, 1_790_000_000_000, true},
+		"fraction":                     {1.9, 1, true},
+		"negative fraction":            {-1.9, -1, true},
+		"last millisecond":             {Max, Max, true},
+		"after the last millisecond":   {Max + 1, 0, false},
+		"first millisecond":            {-Max, -Max, true},
 		"before the first millisecond": {-Max - 1, 0, false},
 		"not a number":                 {math.NaN(), 0, false},
 		"infinity":                     {math.Inf(1), 0, false},
@@ -122,12 +122,12 @@ func TestParseAgreesWithNode(t *testing.T) {
 			continue
 		}
 		if differing++; differing <= 10 {
-			t.Logf("Parse(%q) = %s, node says %s", want.Text, show(got), show(want))
+			t.Logf("Parse(%q) = %s, want %s as in Node", want.Text, show(got), show(want))
 		}
 	}
-	t.Logf("%d texts (%d of them dates), %d read differently, seed %d", count, valid, differing, seed)
+	t.Logf("%d texts (%d of them dates), %d parsed differently, seed %d", count, valid, differing, seed)
 	if differing*1000 > count {
-		t.Errorf("%d of %d texts are read differently, want at most 0.1 %%", differing, count)
+		t.Errorf("%d of %d texts are parsed differently, want at most 0.1 %%", differing, count)
 	}
 }
 
@@ -160,9 +160,8 @@ func askNode(t *testing.T, texts []string) []sample {
 	return all
 }
 
-// generator makes texts close to the border between dates and other text: forms that
-// people write, forms built from the grammar's parts, and slightly damaged versions of
-// both.
+// generator generates valid and almost valid dates: common formats, random combinations of the
+// grammar's parts, and slightly damaged versions of both.
 type generator struct {
 	*rand.Rand
 	seeds []sample
@@ -235,14 +234,14 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if ms < -Max || ms > Max {
-			t.Fatalf("Parse(%q) = %d, outside the range of a Date", s, ms)
+			t.Fatalf("Parse(%q) = %d, want a value in the range of a Date", s, ms)
 		}
 		iso := time.UnixMilli(ms).UTC()
 		if y := iso.Year(); y < 0 || y > 9999 {
 			return
 		}
 		if again, ok := Parse(iso.Format("2006-01-02T15:04:05.000Z")); !ok || again != ms {
-			t.Fatalf("Parse(%q) = %d, but its ISO form reads as %d, %v", s, ms, again, ok)
+			t.Fatalf("Parse(%q) = %d, but Parse of its ISO form = %d, %v", s, ms, again, ok)
 		}
 	})
 }

@@ -29,10 +29,10 @@ func (m *Moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// At returns the moment at ms milliseconds since 1970.
+// At returns the Moment of ms milliseconds since 1970.
 func At(ms int64) Moment { return Moment{number: float64(ms)} }
 
-// MarshalJSON writes the moment as it was given.
+// MarshalJSON returns the moment in its original form.
 func (m Moment) MarshalJSON() ([]byte, error) {
 	if m.isText {
 		return json.Marshal(m.text)
@@ -43,7 +43,7 @@ func (m Moment) MarshalJSON() ([]byte, error) {
 // IsText reports whether the moment was given as a string.
 func (m Moment) IsText() bool { return m.isText }
 
-// Date reads the moment as `new Date(x)` does: milliseconds since 1970.
+// Date returns the milliseconds since 1970 that `new Date(x)` would return for the moment.
 func (m Moment) Date() (ms int64, ok bool) {
 	if m.isText {
 		return Parse(m.text)
@@ -51,8 +51,8 @@ func (m Moment) Date() (ms int64, ok bool) {
 	return FromNumber(m.number)
 }
 
-// The ISO 8601 layouts of a time with a zone and without one. Go accepts fractions of a second
-// with them too.
+// The ISO 8601 layouts of a time with and without a time zone. With these layouts, Go also accepts
+// fractions of a second.
 var (
 	zoned = []string{
 		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z0700",
@@ -60,8 +60,8 @@ var (
 	zoneless = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 )
 
-// Instant reads milliseconds since 1970, or an ISO 8601 date and time with a zone. Unlike
-// [Moment.Date] it has one meaning everywhere.
+// Instant accepts milliseconds since 1970, or an ISO 8601 date and time with a time zone. Unlike
+// [Moment.Date], it rejects ambiguous forms.
 func (m Moment) Instant() (ms int64, ok bool) {
 	if !m.isText {
 		return FromNumber(m.number)
@@ -70,7 +70,7 @@ func (m Moment) Instant() (ms int64, ok bool) {
 	return t.UnixMilli(), ok
 }
 
-// LacksZone reports whether the moment is an ISO 8601 date or time without a zone.
+// LacksZone reports whether the moment is an ISO 8601 date or time without a time zone.
 func (m Moment) LacksZone() bool {
 	_, ok := parseAny(zoneless, m.text)
 	return m.isText && ok
@@ -85,8 +85,8 @@ func parseAny(forms []string, text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SecondsHint returns a sentence, with a leading space, for a refused time of ms milliseconds
-// that is before the year 2000: its number was probably in seconds. For any other time it
+// SecondsHint returns a sentence with a leading space for a rejected time of ms milliseconds that
+// is before the year 2000, because its number was probably in seconds. For any other time, it
 // returns "".
 func SecondsHint(ms int64) string {
 	if ms <= 0 || ms >= time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {

@@ -1,5 +1,5 @@
-// Package label has the rules for tags and external ids, by which owners find their
-// records again. Links and videos share the rules, so that a tag is the same on both.
+// Package label validates tags and external ids, with which owners find their records. Links and
+// videos share the rules, so that a tag has the same meaning for both.
 package label
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Bounds of tags and external ids.
+// Limits of tags and external ids.
 const (
 	MaxTags       = 20  // tags of one record, not counting duplicates
 	MaxTag        = 50  // code points
@@ -28,8 +28,8 @@ func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }
 
-// Tags reads a record's tags. It trims them and drops duplicates; the first spelling of
-// a tag wins. field is the field's name in the details.
+// Tags validates the tags of a record. It trims them and drops duplicates. Of several spellings, it
+// keeps the first. field is the name of the field in the details.
 func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	tags := []string{}
 	var bad []apierr.Detail
@@ -51,7 +51,7 @@ func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	return tags, bad
 }
 
-// Tag checks one tag, such as the tag of a filter.
+// Tag validates one tag, such as the tag in a filter.
 func Tag(field, tag string) []apierr.Detail {
 	if d := check(field, strings.TrimSpace(tag)); d != nil {
 		return []apierr.Detail{*d}
@@ -71,11 +71,11 @@ func check(field, tag string) *apierr.Detail {
 	return nil
 }
 
-// ExternalID checks the id that a record has in another system.
+// ExternalID validates the id of a record in another system.
 func ExternalID(field, id string) []apierr.Detail {
 	switch {
 	case id == "":
-		return []apierr.Detail{{Field: field, Code: apierr.TooShort, Message: "Use at least one character, or null for none.", Min: 1}}
+		return []apierr.Detail{{Field: field, Code: apierr.TooShort, Message: "Use at least one character, or null for no id.", Min: 1}}
 	case len(id) > MaxExternalID:
 		message := fmt.Sprintf("Use at most %d characters.", MaxExternalID)
 		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: message, Max: MaxExternalID}}
@@ -88,7 +88,7 @@ func ExternalID(field, id string) []apierr.Detail {
 	return nil
 }
 
-// Without returns some without the tags that others contains.
+// Without returns the tags in some that are not in others.
 func Without(some, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(some), func(tag string) bool {
 		return slices.ContainsFunc(others, func(o string) bool { return Key(o) == Key(tag) })

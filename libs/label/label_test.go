@@ -20,15 +20,15 @@ func TestTags(t *testing.T) {
 		given, want []string
 		bad         int
 	}{
-		"as given, trimmed":         {[]string{" Spring ", "été"}, []string{"Spring", "été"}, 0},
-		"the same in another case":  {[]string{"Sale", "SALE", "sale "}, []string{"Sale"}, 0},
-		"composed and decomposed":   {[]string{"\u00e9", "e\u0301"}, []string{"\u00e9"}, 0},
-		"accents make a difference": {[]string{"resume", "résumé"}, []string{"resume", "résumé"}, 0},
-		"fifty characters":          {[]string{strings.Repeat("é", 50)}, []string{strings.Repeat("é", 50)}, 0},
-		"too long, empty, a comma":  {[]string{strings.Repeat("é", 51), " ", "a,b", "a\nb"}, []string{}, 4},
-		"21 tags":                   {many, many, 1},
-		"21 tags, one duplicate":    {append(many[:20:20], "TAG 0"), many[:20], 0},
-		"none":                      {nil, []string{}, 0},
+		"surrounding spaces":                {[]string{" Spring ", "été"}, []string{"Spring", "été"}, 0},
+		"same tag in another case":          {[]string{"Sale", "SALE", "sale "}, []string{"Sale"}, 0},
+		"composed and decomposed":           {[]string{"\u00e9", "e\u0301"}, []string{"\u00e9"}, 0},
+		"tags that differ in accents":       {[]string{"resume", "résumé"}, []string{"resume", "résumé"}, 0},
+		"fifty characters":                  {[]string{strings.Repeat("é", 50)}, []string{strings.Repeat("é", 50)}, 0},
+		"too long, empty, and with a comma": {[]string{strings.Repeat("é", 51), " ", "a,b", "a\nb"}, []string{}, 4},
+		"21 tags":                           {many, many, 1},
+		"21 tags with one duplicate":        {append(many[:20:20], "TAG 0"), many[:20], 0},
+		"none":                              {nil, []string{}, 0},
 	} {
 		got, bad := label.Tags("tags", tc.given)
 		if diff := cmp.Diff(tc.want, got); diff != "" || len(bad) != tc.bad {
@@ -43,7 +43,7 @@ func TestExternalID(t *testing.T) {
 		"a": true, "order #7 ~": true, strings.Repeat("x", 255): true, strings.Repeat("x", 256): false, "": false, "é": false, "a\tb": false, "a\x7f": false,
 	} {
 		if bad := label.ExternalID("externalId", id); (len(bad) == 0) != ok {
-			t.Errorf("%q: %v", id, bad)
+			t.Errorf("ExternalID(%q): %v", id, bad)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 var callSeconds = NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_dependency_call_seconds",
 	Help: "Time of calls to Firestore, Redis and storage, by dependency and operation. " +
-		"A call that waits for news on purpose is left out.",
+		"Calls that block until an event arrives are not included.",
 	Buckets: []float64{.002, .01, .05, .2, .5, 1, 3},
 }, []string{"dependency", "operation"})
 
 var callFailures = NewCounter(prometheus.CounterOpts{
 	Name: "linkreel_dependency_failures_total",
-	Help: "Calls to Firestore, Redis and storage that failed through no fault of the caller, by dependency and reason.",
+	Help: "Calls to Firestore, Redis and storage that failed for reasons other than the caller, by dependency and reason.",
 }, []string{"dependency", "reason"})
 
 // Calls measures the calls to one dependency.
@@ -24,8 +24,8 @@ type Calls struct {
 	failures map[string]prometheus.Counter
 }
 
-// NewCalls declares the operations of a dependency and the reasons for which its calls fail.
-// It is for a variable of a package, so that the series exist from the start.
+// NewCalls declares the operations of a dependency and the possible reasons for failed calls.
+// Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(dependency string, operations, reasons []string) *Calls {
 	c := &Calls{map[string]prometheus.Observer{}, map[string]prometheus.Counter{}}
 	for _, op := range operations {
@@ -39,7 +39,7 @@ func NewCalls(dependency string, operations, reasons []string) *Calls {
 	return c
 }
 
-// Took records how long a call of a declared operation took.
+// Took records the duration of a call of a declared operation.
 func (c *Calls) Took(operation string, d time.Duration) {
 	if h := c.seconds[operation]; h != nil {
 		h.Observe(d.Seconds())

@@ -1,8 +1,8 @@
-// Package metrics registers the metrics whose labels have a few known values.
+// Package metrics registers metrics with labels that have a few known values.
 //
-// Each series exists, at 0, from the start of the process. So a rate includes the first
-// failure, and a query that compares two series finds both. Metrics without labels start at
-// 0 anyway and need only promauto.
+// Each series exists, at 0, from the start of the process. So a rate includes the first failure,
+// and a query that compares two series finds both. Metrics without labels always start at 0, so
+// promauto is sufficient for them.
 package metrics
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Series has the values of a metric's labels, in the order of the labels.
+// Series contains the label values of one series, in the order of the labels.
 type Series []string
 
-// Each makes series of a metric with one label.
+// Each returns the series of a metric with one label.
 func Each[T ~string](values ...T) []Series {
 	all := make([]Series, len(values))
 	for i, v := range values {
@@ -46,7 +46,7 @@ func NewHistogram(opts prometheus.HistogramOpts, labels []string, declared ...Se
 	return vec
 }
 
-// Declaration lists a metric's labels and the values that they may have.
+// Declaration contains the labels of a metric and their possible values.
 type Declaration struct {
 	Labels []string
 	Series []Series

@@ -32,11 +32,11 @@ func TestDeclaredSeriesStartAtZero(t *testing.T) {
 		`linkreel_dependency_failures_total{dependency="test",reason="timeout"} 0`,
 	} {
 		if !strings.Contains(rec.Body.String(), line+"\n") {
-			t.Errorf("no %s", line)
+			t.Errorf("the output of /metrics does not contain %s", line)
 		}
 	}
 	if d := metrics.Declared()["test_tries_total"]; len(d.Series) != 2 || len(d.Labels) != 2 {
-		t.Errorf("declared %v", d)
+		t.Errorf("declaration = %v, want two labels and two series", d)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	rec := httptest.NewRecorder()
 	promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	if strings.Contains(rec.Body.String(), `operation="other"`) {
-		t.Error("an undeclared operation has a series")
+		t.Error("the output contains a series of an undeclared operation")
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 var errStalled = errors.New("transfer has stalled")
 
 // Download writes one generation of an object to w and returns the object. Generation 0 means the
-// live one. After a cut or stalled connection it resumes. If the error is nil, w has the whole,
-// verified object; otherwise do not use what w has. If the object is stored under a
-// Content-Encoding, Download reads nothing and returns ErrEncoded. w never gets more than the
-// object's size, even if the server sends more.
+// live generation. Download resumes after a broken or stalled connection. If the error is nil, w
+// has received the complete, verified object. Otherwise discard the output. If the object is stored
+// with a Content-Encoding, Download reads no data and returns ErrEncoded. w never receives more
+// than the object's size, even if the server sends more.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
@@ -39,9 +39,9 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 	return o, nil
 }
 
-// DownloadRange writes size bytes of an object, from offset on, to w. Storage has no checksum
-// for a part, so unlike Download it relies on the connection's integrity. It is for a few
-// megabytes: after a cut connection the caller must start again.
+// DownloadRange writes size bytes of an object, starting at offset, to w. Storage has no checksums
+// of parts, so unlike Download it relies on the integrity of the connection. Use it for a few
+// megabytes: after a broken connection, the caller must start again.
 func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -51,7 +51,7 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 			return mapError(err)
 		}
 		n, err := io.Copy(w, io.LimitReader(r, size))
-		_ = r.Close() // Copy has reported the reader's errors
+		_ = r.Close() // Copy has already reported the reader's errors
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
 		}
@@ -63,8 +63,8 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	return nil
 }
 
-// DownloadFile downloads an object into a new file at path, as [Store.Download] does. Afterwards
-// the file exists only if it is complete.
+// DownloadFile downloads an object into a new file at path, like [Store.Download]. The file exists
+// afterwards only if it is complete.
 func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -85,8 +85,8 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 	return o, nil
 }
 
-// fetch reads o from its start. Tries are counted from the last progress, so a long download over
-// a bad connection fails only when no more bytes arrive.
+// fetch reads o from its start. Attempts are counted since the last progress, so a long download
+// over an unreliable connection fails only when no more bytes arrive.
 func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 	const tries = 6
 	out := &counted{w: w, sum: crc32.New(castagnoli)}
@@ -113,7 +113,7 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 		}
 	}
 	if out.n != o.Size || out.sum.Sum32() != o.CRC32C {
-		return apierr.Down(errors.New("bytes do not match storage's checksum"))
+		return apierr.Down(errors.New("downloaded bytes do not match the checksum in storage"))
 	}
 	return nil
 }
@@ -121,17 +121,15 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Each write to out resets the timer. If no write comes in time, the read ends with
-	// errStalled.
+	// Each write to out resets the timer. Without a write in time, the read fails with errStalled.
 	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
 	defer watch.Stop()
 	out.moved = func() { watch.Reset(s.stall) }
 	r, err := s.handle(o.Name, o.stored).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
-		// Not all servers obey the range, and an endless answer could fill a disk that w
-		// shares with others.
+		// Some servers ignore the range, and an endless response could fill a shared disk.
 		_, err = io.Copy(out, io.LimitReader(r, o.Size-out.n))
-		_ = r.Close() // Copy has reported the reader's errors
+		_ = r.Close() // Copy has already reported the reader's errors
 	}
 	if err != nil {
 		return orStalled(ctx, err)
@@ -139,8 +137,8 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	return nil
 }
 
-// counted counts and checksums the bytes that have arrived, and keeps the writer's error
-// apart from the connection's.
+// counted counts and checksums the bytes that have arrived. It distinguishes errors of the writer
+// from errors of the connection.
 type counted struct {
 	w     io.Writer
 	n     int64

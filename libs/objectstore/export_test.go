@@ -9,12 +9,12 @@ import (
 	"google.golang.org/api/option"
 )
 
-// SignByIAM makes the IAM service at endpoint sign as email from now on.
+// SignByIAM makes the store sign through the IAM service at endpoint, as email.
 func SignByIAM(s *Store, email, endpoint string, timeout time.Duration) {
 	s.signer = &iamSigner{email: email, timeout: timeout, options: []option.ClientOption{option.WithEndpoint(endpoint), option.WithoutAuthentication()}}
 }
 
-// SignBytesForTest signs with the store's key.
+// SignBytesForTest signs with the key of the store.
 func SignBytesForTest(s *Store, b []byte) ([]byte, error) {
 	return s.signer.sign(context.Background(), "", b)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// measured measures calls with all their attempts, that is, how long the caller waits for
-// them. sign is measured only if it is a remote call.
+// measured measures the total time of calls, including all attempts. sign is measured only if it is
+// a remote call.
 var measured = metrics.NewCalls("storage", []string{"stat", "delete", "list", "upload", "download", "session", "sign"},
 	[]string{"unreachable", "timeout", "refused", "internal"})
 
@@ -28,8 +28,8 @@ func measure(operation string, call func() error) error {
 	return err
 }
 
-// reasonOf returns the reason for which a call failed, or "" if the caller left or expects
-// such an error.
+// reasonOf returns the reason for a failed call, or "" if the caller cancelled the call or expects
+// the error.
 func reasonOf(err error) string {
 	var api *googleapi.Error
 	var network net.Error

@@ -1,14 +1,15 @@
-// Package objectstore is the only way the services reach object storage, Google's or the local one.
+// Package objectstore gives the services access to object storage, either Google's or the local
+// one. They use no other way.
 //
-// Every call has a deadline and is retried after temporary failures. A download returns
-// one complete generation, checked against its CRC32C, even if the connection is cut many times.
-// An upload is stored completely or not at all. Calls return this package's errors:
-// [ErrNotFound], [ErrStale], or an apierr UNAVAILABLE if storage cannot be reached or refuses
-// temporarily. With a key file, signing an address takes about a millisecond and no network.
-// Without a key file, signing makes a call to Google's IAM, with a deadline.
+// Every call has a deadline and is retried after temporary failures. A download returns one
+// complete generation, checked against its CRC32C, even if the connection breaks many times.
+// Uploads are atomic. Calls return this package's errors: [ErrNotFound], [ErrStale], or an apierr
+// UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing an
+// address takes about a millisecond and no network call. Without a key file, signing makes a call
+// to Google's IAM, with a deadline.
 //
-// The underlying client traces each call itself, so this package makes no spans. Signed URLs
-// and session addresses are credentials, so no error or log line of this package contains one.
+// The underlying client traces each call, so this package creates no spans. Signed URLs and session
+// addresses are credentials, so no error or log line of this package contains one.
 package objectstore
 
 import (
@@ -41,31 +42,31 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Config says which bucket to open and who signs.
+// Config selects the bucket and the identity that signs addresses.
 type Config struct {
-	// Bucket holds all objects.
+	// Bucket is the bucket for all objects.
 	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
-	// PublicURL is the base of signed URLs as clients outside reach it. The bucket is
-	// part of the path.
+	// PublicURL is the base address of signed URLs for external clients. The bucket is part of the
+	// path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// PublicDial is the host:port that the service itself connects to for an address under
 	// PublicURL. Set it in a network from which PublicURL's host cannot be reached. If it is
 	// empty, the service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
-	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's
+	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's API
 	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent only to Endpoint. Google does not get
-	// it, and neither does PublicURL, because signed URLs are credentials themselves. If
-	// Token holds several tokens, separated by commas, only the first is sent.
+	// Token is the bearer token of localcloud. It is sent only to Endpoint. It is not sent to
+	// Google, nor to PublicURL, because signed URLs are credentials themselves. If Token holds
+	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// KeyFile is a service account key file for signing. If it is empty, IAM signs as the ambient
 	// identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
-	// ServiceAccount is the address of the identity that IAM signs as. If it is empty, the store
-	// asks the metadata server.
+	// ServiceAccount is the email address of the identity that IAM signs as. If it is empty, the
+	// store asks the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
-	// Timeout bounds a call that moves no bytes, with all its attempts.
+	// Timeout bounds a call without a transfer, including all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
 	// StallTimeout is how long a transfer may make no progress. After that an upload fails, and
 	// a download is resumed a few times before it fails.
@@ -73,21 +74,21 @@ type Config struct {
 	// TransferTimeout bounds one upload or download.
 	TransferTimeout time.Duration `env:"STORAGE_TRANSFER_TIMEOUT" envDefault:"2h"`
 
-	// Key is the content of a key file, in place of KeyFile.
+	// Key is the content of a key file, as an alternative to KeyFile.
 	Key []byte `env:"-"`
-	// Clock gives the time for signatures; nil means time.Now.
+	// Clock returns the time for signatures; nil means time.Now.
 	Clock func() time.Time `env:"-"`
 }
 
 // Errors of calls.
 var (
-	// ErrNotFound means that there is no such object, or none of that generation.
+	// ErrNotFound means that the object, or its generation, does not exist.
 	ErrNotFound = errors.New("no such object")
 	// ErrStale means that the object does not have the generation that the caller named.
-	ErrStale = errors.New("object changed meanwhile")
-	// ErrEncoded means that the object is stored under a Content-Encoding, so that reading it is not
-	// safe: see [Object.Encoded].
-	ErrEncoded = errors.New("object is stored under a content encoding")
+	ErrStale = errors.New("object changed in the meantime")
+	// ErrEncoded means that the object is stored with a Content-Encoding, which makes reading it
+	// unsafe. See [Object.Encoded].
+	ErrEncoded = errors.New("object is stored with a content encoding")
 )
 
 // Object is the metadata of an object.
@@ -103,14 +104,15 @@ type Object struct {
 	MD5             []byte // nil for a composed object
 	Moved           *Moved // nil unless the object was moved here
 
-	stored int64 // the generation that storage gave it
+	stored int64 // the generation that storage assigned
 }
 
-// Moved says where a moved object comes from. Records name objects by generation, and storage gives
-// each upload a new one. So a moved object keeps its old generation for all callers of this package.
+// Moved describes the origin of a moved object. Records refer to objects by generation, and storage
+// assigns a new generation to each upload. So this package returns the old generation of a moved
+// object to its callers.
 type Moved struct {
-	Generation int64  // the generation that it had there
-	Of         string // the mover's name for the bytes; this package does not read it
+	Generation int64  // the generation at the origin
+	Of         string // the mover's name for the content; not used by this package
 }
 
 // Names of custom metadata that hold a [Moved].
@@ -119,19 +121,19 @@ const (
 	movedOf         = "linkreel-of"
 )
 
-// Encoded reports whether the object is stored under a Content-Encoding. Google decompresses a
-// gzip object while serving it and ignores the requested range. So a reader gets other bytes than
-// Size and CRC32C describe, perhaps a thousand times as many.
+// Encoded reports whether the object is stored with a Content-Encoding. Google decompresses a gzip
+// object while serving it and ignores the requested range. So Size and CRC32C do not describe the
+// bytes that a reader gets, which may be a thousand times as many.
 func (o Object) Encoded() bool {
 	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
 
 var signatures = promauto.NewCounter(prometheus.CounterOpts{
 	Name: "linkreel_storage_signatures_total",
-	Help: "Signed URLs. Without a signing key, each of them costs a remote call.",
+	Help: "Signed URLs. Without a signing key, each signature costs a remote call.",
 })
 
-// Store is an open bucket. Its methods may be used from many goroutines.
+// Store is an open bucket. It is safe for concurrent use.
 type Store struct {
 	client     *storage.Client
 	bucket     *storage.BucketHandle
@@ -145,12 +147,12 @@ type Store struct {
 	timeout, stall, transfer time.Duration
 }
 
-// Open prepares a store. It does not wait for storage, so that a service starts even while
-// storage is down.
+// Open returns a store. It does not wait for storage, so that a service starts even while storage
+// is down.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
-		return nil, fmt.Errorf("open storage: bucket %q and public URL %q do not make an address", cfg.Bucket, cfg.PublicURL)
+		return nil, fmt.Errorf("open storage: bucket %q and public URL %q do not form a valid address", cfg.Bucket, cfg.PublicURL)
 	}
 	s := &Store{
 		breaker:    outage.New(outage.Config{Name: "storage", Failures: 5, Over: time.Second, Rest: time.Second}),
@@ -177,17 +179,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
-	// It is safe to repeat any call here: a read, a delete that accepts "gone", or an upload of
-	// the same bytes. The error function is set because by default uploads retry on fewer errors,
-	// and not after a lost connection, for example.
+	// It is safe to repeat every call: reads, deletions that accept a missing object, and uploads
+	// of the same bytes. The error function is set because by default uploads are retried after
+	// fewer errors, for example not after a lost connection.
 	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
 	return s, nil
 }
 
-// localAuth returns the option by which calls to a local storage authenticate with its
-// token, or do not authenticate if there is none.
+// localAuth returns the option for calls to a local storage: with its token, or without
+// authentication if there is no token.
 func localAuth(tokens string) option.ClientOption {
 	token, _, _ := strings.Cut(tokens, ",")
 	if token = strings.TrimSpace(token); token == "" {
@@ -217,7 +219,7 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// concealed is an error whose text names no address, since session addresses are credentials.
+// concealed is an error without addresses in its text, because session addresses are credentials.
 type concealed struct {
 	text string
 	err  error
@@ -233,8 +235,8 @@ func conceal(err error) error {
 	return err
 }
 
-// mapError turns an error of the client into one of this package's. Temporary failures become
-// UNAVAILABLE, unless the caller has left.
+// mapError converts an error of the client library to an error of this package. Temporary failures
+// become UNAVAILABLE, unless the caller has cancelled the call.
 func mapError(err error) error {
 	err = conceal(err)
 	var api *googleapi.Error
@@ -256,7 +258,8 @@ func mapError(err error) error {
 	return err
 }
 
-// do runs one call that moves no bytes. operation names it in metrics, and what in errors.
+// do runs one call without a transfer. operation is its name in metrics, and what is its name in
+// errors.
 func (s *Store) do(ctx context.Context, operation, what string, f func(context.Context) error) error {
 	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error {
 		return measure(operation, func() error { return mapError(f(ctx)) })
@@ -284,7 +287,7 @@ func objectOf(a *storage.ObjectAttrs) Object {
 	return o
 }
 
-// attrs reads one generation of an object. Generation 0 means the live one.
+// attrs reads one generation of an object. Generation 0 means the live generation.
 func (s *Store) attrs(ctx context.Context, object string, generation int64) (*storage.ObjectAttrs, error) {
 	a, err := s.handle(object, generation).Attrs(ctx)
 	if generation == 0 || !errors.Is(err, storage.ErrObjectNotExist) {
@@ -313,15 +316,15 @@ func (s *Store) stat(ctx context.Context, object string, generation int64) (o Ob
 	return o, err
 }
 
-// Delete removes an object; generation 0 means the live one. If the object does not exist, Delete
-// succeeds.
+// Delete removes an object; generation 0 means the live generation. If the object does not exist,
+// Delete succeeds.
 func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
 	err := s.do(ctx, "delete", "delete object "+object, func(ctx context.Context) error {
 		err := s.handle(object, generation).Delete(ctx)
 		if generation == 0 || !errors.Is(err, storage.ErrObjectNotExist) {
 			return err
 		}
-		a, err := s.attrs(ctx, object, generation) // it may be a moved object
+		a, err := s.attrs(ctx, object, generation) // the object may have been moved
 		if err != nil {
 			return err
 		}
@@ -333,7 +336,8 @@ func (s *Store) Delete(ctx context.Context, object string, generation int64) err
 	return err
 }
 
-// List yields the objects under a prefix in the order of their names, and ends after the first error.
+// List returns an iterator over the objects with a prefix, sorted by name. It ends after the first
+// error.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		ctx, cancel := context.WithTimeout(ctx, s.transfer)
@@ -363,8 +367,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	}
 }
 
-// DeletePrefix removes every object under prefix. It may be repeated until it succeeds. It
-// refuses an empty prefix, because that would empty the bucket.
+// DeletePrefix deletes every object with the prefix. It may be repeated until it succeeds. It
+// rejects an empty prefix, which would empty the bucket.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 	if prefix == "" {
 		return errors.New("delete prefix: an empty prefix would empty the bucket")
@@ -376,23 +380,23 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Delete the live generation, because objects written since the listing must be
-		// removed as well.
+		// Delete the live generation, because objects that were written after the listing must be
+		// deleted too.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
 	return g.Wait()
 }
 
-// UploadOptions describe an upload.
+// UploadOptions configure an upload.
 type UploadOptions struct {
 	ContentType     string
 	CacheControl    string
 	ContentEncoding string
 	Moved           *Moved // nil if the object was not moved here
-	// IfGeneration, if set, is the generation that the object must have; 0 means that it must not
-	// exist yet. If the object has another generation, the call fails with ErrStale. There is one
-	// exception: for 0, the call succeeds if the object already has exactly these bytes, so that
-	// an upload may be repeated.
+	// IfGeneration, if set, is the generation that the object must have; 0 means that the object
+	// must not exist yet. If the object has another generation, the call fails with ErrStale. There
+	// is one exception: with 0, the call succeeds if the object already has exactly these bytes, so
+	// that uploads may be repeated.
 	IfGeneration *int64
 }
 
@@ -406,12 +410,11 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is the maximum number of bytes that an upload keeps in memory, so that it can send
-// them again.
+// chunk is the maximum number of bytes that an upload keeps in memory to send them again.
 const chunk = 8 << 20
 
-// chunkFor returns a smaller buffer for a small source, because the client allocates
-// all of it at once.
+// chunkFor returns a smaller buffer size for a small source, because the client library allocates
+// the whole buffer at the start.
 func chunkFor(r io.Reader) int {
 	size := int64(chunk)
 	switch r := r.(type) {
@@ -466,8 +469,8 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	if err := w.Close(); err != nil {
 		err = mapError(orStalled(ctx, err))
 		if errors.Is(err, ErrStale) && o.IfGeneration != nil && *o.IfGeneration == 0 {
-			// The object may be our own: the response was lost, or an earlier run of the same job
-			// has uploaded it.
+			// The object may be from this upload: its response was lost, or an earlier run of the
+			// same job has uploaded it.
 			if cur, e := s.Stat(ctx, object); e == nil && cur.Size == n && cur.CRC32C == sum.Sum32() {
 				return cur, nil
 			}
@@ -482,7 +485,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	return made, nil
 }
 
-// orStalled adds errStalled to the error if our timer ended the transfer.
+// orStalled adds errStalled to the error if the stall timer ended the transfer.
 func orStalled(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("%w: %w", errStalled, conceal(err))
@@ -490,7 +493,7 @@ func orStalled(ctx context.Context, err error) error {
 	return err
 }
 
-// UploadFile uploads the file at path, as [Store.Upload] does.
+// UploadFile uploads the file at path, like [Store.Upload].
 func (s *Store) UploadFile(ctx context.Context, object, path string, o UploadOptions) (Object, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// world is a local storage, with both its listeners, and a store on it.
+// world is a local storage with both of its listeners, and a store that uses it.
 type world struct {
 	*objectstore.Store
 	srv    *storage.Server
@@ -39,8 +39,7 @@ type world struct {
 
 func open(t testing.TB, edit func(*objectstore.Config)) *world {
 	t.Helper()
-	// The server accepts the token that is sent and another one, as it does while a token is being
-	// replaced.
+	// The server accepts the store's token and another token, as during a token rotation.
 	token := strings.Repeat("n", 32)
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}, Token: strings.Repeat("x", 32) + "," + token})
 	cfg := objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Token: token + "," + strings.Repeat("o", 32), Timeout: 20 * time.Second}
@@ -90,17 +89,17 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := time.Until(expires); d < 59*time.Minute || d > time.Hour {
-		t.Errorf("expires in %v, want an hour", d)
+		t.Errorf("the address expires in %v, want an hour", d)
 	}
 	if status, body := send(t, "PUT", address, []byte("film"), "Content-Type", "video/quicktime"); status != 200 {
-		t.Fatalf("PUT = %d %s", status, body)
+		t.Fatalf("PUT = %d %s, want 200", status, body)
 	}
 	o, err := c.Stat(t.Context(), "uploads/ä b/raw")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.Size != 4 || o.ContentType != "video/quicktime" || o.Generation == 0 || time.Since(o.Created) > time.Minute {
-		t.Errorf("Stat = %+v", o)
+		t.Errorf("Stat = %+v, want the object that was sent", o)
 	}
 	if status, _ := send(t, "DELETE", address, nil); status != 403 {
 		t.Errorf("DELETE of the address signed for PUT = %d, want 403", status)
@@ -139,7 +138,7 @@ func TestASignedReadServesRangesUnderTheGivenType(t *testing.T) {
 	}
 }
 
-// Google's client and ours must sign with identical bytes. The signature is deterministic.
+// This package must return the same signed URLs as Google's client. The signature is deterministic.
 func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 	t.Parallel()
 	for _, object := range []string{"plain", "a/b c/ä+~!*'();:@&=$,?#[]%", "x/../y"} {
@@ -197,7 +196,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Errorf("Delete of a generation that is gone = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
-		t.Errorf("deleting another generation removed the live one: %v", err)
+		t.Errorf("Stat after the deletion of another generation: got %v, want the live object", err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation); err != nil {
 		t.Fatal(err)
@@ -232,7 +231,7 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 	}
 }
 
-// Once any call has found out that storage is away, the other calls do not wait for it.
+// After one call has found that storage is unreachable, the other calls do not wait for it.
 func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 	t.Parallel()
 	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout = 50 * time.Millisecond })
@@ -255,7 +254,7 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 		}
 		for begun := time.Now(); !refused(); {
 			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("%s: calls still wait although storage is away", name)
+				t.Fatalf("%s: calls still wait after 10 s, want them refused immediately", name)
 			}
 		}
 		atOnce := 0
@@ -265,7 +264,7 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 			}
 		}
 		if atOnce < 10 {
-			t.Errorf("%s: %d of 20 calls were refused at once", name, atOnce)
+			t.Errorf("%s: %d of 20 calls were refused immediately, want at least 10", name, atOnce)
 		}
 		c.srv.Faults().Reset()
 		for c.Delete(t.Context(), "nothing", 0) != nil {
@@ -289,10 +288,10 @@ func TestADownloadSurvivesCutConnections(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(got, want) || o.Size != int64(len(want)) {
-		t.Errorf("got %d bytes (%v), equal %v", len(got), err, bytes.Equal(got, want))
+		t.Errorf("downloaded %d bytes with error %v, equal = %v, want the whole object", len(got), err, bytes.Equal(got, want))
 	}
 	if n := c.srv.Faults().Calls()["objects.media"]; n < 5 {
-		t.Errorf("%d reads, want at least 5: the fault did not happen", n)
+		t.Errorf("%d reads, want at least 5 because of the fault", n)
 	}
 }
 
@@ -311,13 +310,13 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 		t.Errorf("error %v, want ErrNotFound", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("files left: %v", left)
+		t.Errorf("files after the failed download = %v, want none", left)
 	}
 }
 
-// generous is a storage that claims that every object has ten bytes but serves 64 MiB of it, from
-// its start and whatever range was requested. Google does this with a gzip-encoded object that is
-// small only while it is compressed.
+// generous is a storage in which every object has a size of ten bytes, but which sends 64 MiB for
+// it, from its start and regardless of the requested range. Google does this for a gzip-encoded
+// object that is small only in compressed form.
 func generous(t *testing.T, encoding string) (st *objectstore.Store, reads *atomic.Int64) {
 	t.Helper()
 	reads = new(atomic.Int64)
@@ -356,14 +355,14 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 		t.Errorf("DownloadFile = %v, want ErrEncoded", err)
 	}
 	if n := reads.Load(); n != 0 {
-		t.Errorf("the object was read %d times", n)
+		t.Errorf("%d reads of the object, want 0", n)
 	}
 	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
-		t.Errorf("Stat = %+v, %v", o, err)
+		t.Errorf("Stat = %+v, %v, want an object with the encoding gzip", o, err)
 	}
 }
 
-// The storage of this test serves more bytes than requested and does not say why.
+// The storage of this test sends more bytes than requested, without a Content-Encoding.
 func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	t.Parallel()
 	st, _ := generous(t, "")
@@ -373,12 +372,12 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	} {
 		w := &capped{most: 1 << 20}
 		if err := download(w); w.n > 10 {
-			t.Errorf("%s of 10 bytes wrote %d or more: %v", name, w.n, err)
+			t.Errorf("%s of 10 bytes wrote at least %d bytes, want at most 10; error %v", name, w.n, err)
 		}
 	}
 }
 
-// capped is a writer that fails instead of filling a real disk.
+// capped is a writer that fails after a limit, instead of filling a disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -406,7 +405,7 @@ func TestAStalledDownloadIsTakenUpAgain(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.media", Delay: time.Hour, Times: 2})
 	var got bytes.Buffer
 	if _, err := impatient.Download(t.Context(), "slow", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("Download = %v, equal %v", err, bytes.Equal(got.Bytes(), want))
+		t.Errorf("Download = %v with equal = %v, want the whole object", err, bytes.Equal(got.Bytes(), want))
 	}
 }
 
@@ -422,7 +421,7 @@ func TestAnUploadOfManyChunksIsWholeThroughFaults(t *testing.T) {
 	}
 	var got bytes.Buffer
 	if _, err := c.Download(t.Context(), "up", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("Download = %v, equal %v", err, bytes.Equal(got.Bytes(), want))
+		t.Errorf("Download = %v with equal = %v, want the whole object", err, bytes.Equal(got.Bytes(), want))
 	}
 }
 
@@ -433,17 +432,17 @@ func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.insert", LoseAnswer: true, Times: 1})
 	first, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil {
-		t.Fatalf("the upload failed although only the response to its first attempt was lost: %v", err)
+		t.Fatalf("Upload = %v after a lost response to its first attempt, want success", err)
 	}
 	again, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
 	if err != nil || again.Generation != first.Generation {
-		t.Errorf("repeated = %+v, %v, want generation %d", again, err, first.Generation)
+		t.Errorf("repeated upload = %+v, %v, want generation %d", again, err, first.Generation)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), absent); !errors.Is(err, objectstore.ErrStale) {
-		t.Errorf("uploading other bytes = %v, want ErrStale", err)
+		t.Errorf("Upload of other bytes = %v, want ErrStale", err)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), objectstore.UploadOptions{IfGeneration: &first.Generation}); err != nil {
-		t.Errorf("replacing the named generation = %v", err)
+		t.Errorf("Upload with the current generation = %v, want success", err)
 	}
 }
 
@@ -499,7 +498,7 @@ func TestListAndDeletePrefixSeeExactlyTheirObjects(t *testing.T) {
 		t.Error(d)
 	}
 	if err := c.DeletePrefix(t.Context(), ""); err == nil {
-		t.Error("DeletePrefix of everything succeeded")
+		t.Error("DeletePrefix of an empty prefix succeeded, want an error")
 	}
 }
 
@@ -512,13 +511,13 @@ func TestAResumableSessionTakesChunks(t *testing.T) {
 	}
 	body := random(300 << 10)
 	if status, _ := send(t, "PUT", session, body[:256<<10], "Content-Range", "bytes 0-262143/*"); status != 308 {
-		t.Fatalf("first chunk = %d, want 308", status)
+		t.Fatalf("PUT of the first chunk = %d, want 308", status)
 	}
 	if status, b := send(t, "PUT", session, body[256<<10:], "Content-Range", fmt.Sprintf("bytes 262144-%d/%d", len(body)-1, len(body))); status != 200 {
-		t.Fatalf("last chunk = %d %s", status, b)
+		t.Fatalf("PUT of the last chunk = %d %s, want 200", status, b)
 	}
 	if o, err := c.Stat(t.Context(), "res"); err != nil || o.Size != int64(len(body)) {
-		t.Errorf("Stat = %+v, %v", o, err)
+		t.Errorf("Stat = %+v, %v, want the whole object", o, err)
 	}
 }
 
@@ -551,32 +550,32 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Fatal(err)
 	}
 	if len(origins) != 1 || origins[0] != "POST https://app.example.com" {
-		t.Errorf("the session was started with %q; pages could not send to it", origins)
+		t.Errorf("origin of the session = %q, want POST https://app.example.com", origins)
 	}
 	if n, whole, err := st.Received(t.Context(), session); n != 0 || whole || err != nil {
-		t.Fatalf("new session: %d, %v, %v", n, whole, err)
+		t.Fatalf("Received of a new session = %d, %v, %v, want 0, false", n, whole, err)
 	}
 	body := random(512 << 10)
 	if status, _ := send(t, "PUT", session, body, "Content-Range", "bytes 0-524287/*"); status != 308 {
-		t.Fatalf("chunk: %d, want 308", status)
+		t.Fatalf("PUT of a chunk = %d, want 308", status)
 	}
 	if n, whole, err := st.Received(t.Context(), session); n != 512<<10 || whole || err != nil {
-		t.Fatalf("after a chunk: %d, %v, %v", n, whole, err)
+		t.Fatalf("Received after a chunk = %d, %v, %v, want 512 KiB, false", n, whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 256<<10); whole || err == nil && whole {
-		t.Errorf("finished with another size: %v, %v", whole, err)
+		t.Errorf("FinishResumable with another size = %v, %v, want false", whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 512<<10); !whole || err != nil {
-		t.Fatalf("finish: %v, %v", whole, err)
+		t.Fatalf("FinishResumable = %v, %v, want true", whole, err)
 	}
 	if o, err := c.Stat(t.Context(), "left"); err != nil || o.Size != 512<<10 {
-		t.Errorf("Stat = %+v, %v", o, err)
+		t.Errorf("Stat = %+v, %v, want an object of 512 KiB", o, err)
 	}
 	if _, whole, err := st.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("after the end: %v, %v", whole, err)
+		t.Errorf("Received after the end = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
-		t.Errorf("unknown session: %v", err)
+		t.Errorf("Received of an unknown session: got %v, want ErrNotFound without the session's address", err)
 	}
 }
 
@@ -589,31 +588,31 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 	}
 	body := random(900 << 10)
 	if status, _ := send(t, "PUT", session, body[:256<<10], "Content-Range", "bytes 0-262143/*"); status != 308 {
-		t.Fatalf("chunk: %d, want 308", status)
+		t.Fatalf("PUT of a chunk = %d, want 308", status)
 	}
 	for range 2 {
 		if err := c.EndResumable(t.Context(), session); err != nil {
-			t.Errorf("EndResumable = %v", err)
+			t.Errorf("EndResumable = %v, want no error", err)
 		}
 		if status, _ := send(t, "PUT", session, body[256<<10:512<<10], "Content-Range", "bytes 262144-524287/524288"); status != 404 {
-			t.Errorf("a chunk after the end: %d, want 404", status)
+			t.Errorf("PUT of a chunk after the end = %d, want 404", status)
 		}
 	}
-	// Ending a session that has become an object changes neither the session nor the object.
+	// EndResumable of a finished session changes neither the session nor the object.
 	if session, err = c.StartResumable(t.Context(), "whole", "", 600<<10); err != nil {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "PUT", session, body[:9]); status != 200 {
-		t.Fatalf("upload: %d", status)
+		t.Fatalf("PUT = %d, want 200", status)
 	}
 	if err := c.EndResumable(t.Context(), session); err != nil {
-		t.Errorf("EndResumable of a finished session = %v", err)
+		t.Errorf("EndResumable of a finished session = %v, want no error", err)
 	}
 	if _, whole, err := c.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("Received of a finished session: %v, %v", whole, err)
+		t.Errorf("Received of a finished session = %v, %v, want the whole object", whole, err)
 	}
 	if o, err := c.Stat(t.Context(), "whole"); err != nil || o.Size != 9 {
-		t.Errorf("Stat = %+v, %v", o, err)
+		t.Errorf("Stat = %+v, %v, want an object of 9 bytes", o, err)
 	}
 }
 
@@ -625,7 +624,7 @@ func TestASessionTakesNoMoreThanItWasStartedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "PUT", session, random(1001)); status != 400 {
-		t.Errorf("one byte too many: %d, want 400", status)
+		t.Errorf("PUT of one byte too many = %d, want 400", status)
 	}
 	if _, err := c.Stat(t.Context(), "bounded"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat = %v, want no object", err)
@@ -640,10 +639,10 @@ func TestTheClocksOfBothSidesDecideExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if time.Until(expires) > -59*time.Minute {
-		t.Errorf("expires %v, want an hour ago", expires)
+		t.Errorf("expiry = %v, want an hour ago", expires)
 	}
 	if status, _ := send(t, "PUT", address, []byte("x")); status != 400 {
-		t.Errorf("PUT by an expired address = %d, want 400", status)
+		t.Errorf("PUT to an expired address = %d, want 400", status)
 	}
 }
 
@@ -655,7 +654,7 @@ func TestNoErrorRevealsASignature(t *testing.T) {
 	}
 	defer st.Close()
 	if _, err := st.StartResumable(t.Context(), "x", "", 0); err == nil || strings.Contains(err.Error(), "Signature") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("error = %v", err)
+		t.Errorf("StartResumable = %v, want UNAVAILABLE without the signature", err)
 	}
 }
 
@@ -686,14 +685,14 @@ func TestIAMSignsWhereThereIsNoKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, body := send(t, "PUT", address, []byte("x")); status != 200 {
-		t.Errorf("PUT = %d %s", status, body)
+		t.Errorf("PUT = %d %s, want 200", status, body)
 	}
 	if d := cmp.Diff([]string{"/v1/projects/-/serviceAccounts/" + email + ":signBlob"}, asked); d != "" {
 		t.Error(d)
 	}
 	begin := time.Now()
 	if _, _, err := c.SignPut(t.Context(), "by-iam", time.Hour); apierr.CodeOf(err) != apierr.Unavailable || time.Since(begin) > 10*time.Second {
-		t.Errorf("with an IAM that hangs: %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
+		t.Errorf("with an unresponsive IAM: got %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
 	}
 }
 
@@ -703,7 +702,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
 	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
 	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("error = %v", err)
+		t.Errorf("got %v, want UNAVAILABLE without the session's address", err)
 	}
 }
 
@@ -720,8 +719,8 @@ func BenchmarkSignGet(b *testing.B) {
 	}
 }
 
-// Only the local API gets the token. Signed URLs are credentials themselves, and their host may
-// belong to somebody else.
+// The token is sent only to the local API. Signed URLs are credentials themselves, and their host
+// may belong to another organisation.
 func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	t.Parallel()
 	var api, public atomic.Int64
@@ -745,6 +744,6 @@ func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	_, _, _ = st.Received(t.Context(), cfg.PublicURL+"/media/a?upload_id=1")
 	_, _ = st.Stat(t.Context(), "a")
 	if api.Load() == 0 || public.Load() != 0 {
-		t.Errorf("the local API got the token %d times, the public address %d times", api.Load(), public.Load())
+		t.Errorf("the local API received the token %d times and the public address %d times, want at least 1 and 0", api.Load(), public.Load())
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"fmt"
 )
 
-// OwnerObject is the object that holds the name of the database that the bucket belongs to.
+// OwnerObject is the object with the name of the database to which the bucket belongs.
 const OwnerObject = "linkreel/owner"
 
-// ErrForeign means that the bucket belongs to another database. Our database knows none of its
-// objects, so we must not remove any.
+// ErrForeign means that the bucket belongs to another database. No object in it is in this
+// service's database, so the service must not delete any of them.
 var ErrForeign = errors.New("the bucket belongs to another database")
 
-// maxOwner bounds the length of an owner's name.
+// maxOwner is the maximum length of an owner's name.
 const maxOwner = 4 << 10
 
-// Owner returns the name of the database that the bucket belongs to, or "" if it belongs to none
-// yet. If [OwnerObject] does not hold a valid name, for example because somebody edited it
-// wrongly, the owner is unknown and the bucket counts as foreign.
+// Owner returns the name of the database to which the bucket belongs, or "" if it has no owner yet.
+// If [OwnerObject] does not contain a valid name, for example after a wrong edit, the owner is
+// unknown and the bucket counts as foreign.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)
 	if errors.Is(err, ErrNotFound) {
@@ -29,7 +29,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or to none: the object %s of bucket %s has %d bytes, so it does not hold the name of a database",
+		return "", fmt.Errorf("%w, or its owner is unknown: the object %s of bucket %s has %d bytes, so it does not contain the name of a database",
 			ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
@@ -39,8 +39,9 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 	return name.String(), nil
 }
 
-// Claim makes database the bucket's owner if the bucket has no owner. It returns ErrForeign if
-// the bucket has another owner. If several databases claim a bucket at once, only one succeeds.
+// Claim makes database the bucket's owner if the bucket has no owner. It returns ErrForeign if the
+// bucket has another owner. If several databases claim a bucket at the same time, only one
+// succeeds.
 func (s *Store) Claim(ctx context.Context, database string) error {
 	owner, err := s.Owner(ctx)
 	if err == nil && owner == "" {

@@ -19,7 +19,7 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	if owner, err := store.Owner(t.Context()); owner != "" || err != nil {
-		t.Fatalf("a new bucket is owned by %q, %v", owner, err)
+		t.Fatalf("Owner of a new bucket = %q, %v, want none", owner, err)
 	}
 	var wg sync.WaitGroup
 	answers := make([]error, 8)
@@ -34,19 +34,19 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	for i, err := range answers {
 		mine := strings.HasSuffix(owner, string(rune('a'+i)))
 		if mine != (err == nil) || !mine && !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("the owner is %q, and the claim of database %c returned %v", owner, 'a'+i, err)
+			t.Errorf("Owner = %q, but Claim for database %c returned %v", owner, 'a'+i, err)
 		}
 	}
 	if err := store.Claim(t.Context(), owner); err != nil {
-		t.Errorf("the owner's second claim: %v", err)
+		t.Errorf("second Claim of the owner: got %v, want no error", err)
 	}
-	// Somebody has edited the owner object wrongly.
+	// The owner object was edited wrongly.
 	for _, text := range []string{"", owner + "\n", strings.Repeat("x", 5000)} {
 		if _, err := store.Upload(t.Context(), objectstore.OwnerObject, strings.NewReader(text), objectstore.UploadOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.Claim(t.Context(), owner); !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("with the owner object %.60q: %v", text, err)
+			t.Errorf("Claim with the owner object %.60q: got %v, want ErrForeign", text, err)
 		}
 	}
 }

@@ -31,13 +31,14 @@ import (
 // MaxTTL is the longest lifetime of a signed URL.
 const MaxTTL = 7 * 24 * time.Hour
 
-// signer is an identity that can sign bytes.
+// signer signs bytes as an identity.
 type signer interface {
 	account(ctx context.Context) (string, error)
 	sign(ctx context.Context, account string, b []byte) ([]byte, error)
 }
 
-// keySigner signs with the key of a service account key file: about a millisecond, no network.
+// keySigner signs with the key of a service account key file: this takes about a millisecond and no
+// network call.
 type keySigner struct {
 	email string
 	key   *rsa.PrivateKey
@@ -57,7 +58,7 @@ func parseKeyFile(b []byte) (*keySigner, error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		// The older format, which Google's clients also read and which helm generates.
+		// The older PKCS #1 format, which Google's clients also accept and which Helm generates.
 		var pkcs1Err error
 		if parsed, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
 			return nil, fmt.Errorf("parse service account key: %w", err)
@@ -77,8 +78,8 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 	return rsa.SignPKCS1v15(nil, k.key, crypto.SHA256, sum[:])
 }
 
-// iamSigner lets Google sign as the identity that the process runs under. That identity needs the
-// token-creator role on itself, but no key.
+// iamSigner lets Google sign as the identity of the process. That identity needs the token-creator
+// role for itself, but no key.
 type iamSigner struct {
 	timeout time.Duration
 	options []option.ClientOption // set by tests
@@ -96,7 +97,7 @@ func (s *iamSigner) account(ctx context.Context) (string, error) {
 		defer cancel()
 		email, err := metadata.EmailWithContext(ctx, "default")
 		if err != nil {
-			return "", apierr.Down(fmt.Errorf("ask the metadata server for our service account: %w", err))
+			return "", apierr.Down(fmt.Errorf("read the service account from the metadata server: %w", err))
 		}
 		s.email = email
 	}
@@ -107,8 +108,8 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.service == nil {
-		// Do not use the caller's context: the service keeps the context to refresh its
-		// credentials later.
+		// Do not use the caller's context: the client keeps the context to refresh its credentials
+		// later.
 		service, err := iamcredentials.NewService(context.Background(), s.options...)
 		if err != nil {
 			return nil, err
@@ -119,7 +120,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // takes no context, because the service outlives the call
+	service, err := s.connect() // has no context, because the client outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -141,9 +142,9 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 	return signature, nil
 }
 
-// signed builds a V4 signed URL. storage.SignedURL does the same, but it reads the wall clock,
-// which a test cannot move. It also parses the key at each call and takes no context. A test
-// checks that both give the same result.
+// signed builds a V4 signed URL. storage.SignedURL does the same, but it uses the wall clock, which
+// tests cannot control. It also parses the key in each call and has no context. A test checks that
+// both return the same result.
 func (s *Store) signed(
 	ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values,
 ) (string, time.Time, error) {
@@ -178,7 +179,7 @@ func (s *Store) signed(
 	for _, h := range names {
 		v := headers[h]
 		if h == "host" {
-			v = s.public.Hostname() // without the port, as Google's clients do
+			v = s.public.Hostname() // without the port, as in Google's clients
 		}
 		b.WriteString(h + ":" + v + "\n")
 	}
@@ -201,23 +202,22 @@ func escapePath(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// SignPut returns an address to which anybody may PUT the object, even several times, until
-// the address expires. It requires no headers, so the caller must check size and type
-// afterwards.
+// SignPut returns an address to which anyone may PUT the object, even several times, until the
+// address expires. The address requires no headers, so the caller must check size and type after
+// the upload.
 func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (address string, expires time.Time, err error) {
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
 
-// GetOptions change the response to a signed read. Zero fields keep the object's own
-// values.
+// GetOptions change the response to a signed read. Zero fields keep the values of the object.
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
-	Generation         int64 // the address serves only this generation
+	Generation         int64 // the address returns only this generation
 }
 
-// SignGet returns an address from which anybody may read the object until the address expires.
-// HEAD requests and ranges work too.
+// SignGet returns an address from which anyone may read the object until the address expires. HEAD
+// requests and ranges also work.
 func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o GetOptions) (address string, expires time.Time, err error) {
 	q := url.Values{}
 	if o.ContentType != "" {
@@ -232,16 +232,16 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 	return s.signed(ctx, http.MethodGet, object, ttl, nil, q)
 }
 
-// StartResumable starts a resumable upload. most is the maximum number of bytes; 0 means as many
-// as storage accepts. It returns the address of the session, which is a credential for this one
-// object and lives for a week or until [Store.EndResumable]. A web page can send to the session
-// only if origin is the page's own: Google's storage answers a session's later requests under the
-// CORS rule of the origin that started it. Programs need no origin.
+// StartResumable starts a resumable upload. most is the maximum number of bytes; 0 means as many as
+// storage accepts. It returns the address of the session, which is a credential for this object and
+// valid for a week or until [Store.EndResumable]. A web page can send to the session only if origin
+// is the origin of the page: Google's storage applies the CORS rule of the origin that started the
+// session to all later requests. Programs need no origin.
 //
-// SignPut has no such bound: the signature would cover the header with the length range, so
-// every client would have to send that header.
+// SignPut has no such limit: the signature would include the header with the length range, so every
+// client would have to send that header.
 func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
-	// The signature covers these headers, so the request below must send them unchanged.
+	// The signature includes these headers, so the request below must send them unchanged.
 	headers := map[string]string{"x-goog-resumable": "start"}
 	if most > 0 {
 		headers["x-goog-content-length-range"] = fmt.Sprintf("0,%d", most)
@@ -278,19 +278,19 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 	return session, nil
 }
 
-// EndResumable ends a session: storage drops the bytes received so far and accepts no more. A
-// session that has become an object, or that storage does not know, has ended already. The call
-// may be repeated until it succeeds.
+// EndResumable ends a session: storage drops the received bytes and accepts no more. It has no
+// effect on a session that has become an object or is unknown. The call may be repeated until it
+// succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
-	// Keep a finished session: a client whose last response was lost learns from it that its file
-	// arrived.
+	// Keep a finished session: if the last response was lost, the client learns from the session
+	// that its file has arrived.
 	if _, whole, err := s.Received(ctx, session); whole || errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return s.do(ctx, "session", "end upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, session, http.NoBody)
 		if err != nil {
-			return nil // not an address, so there is no session behind it
+			return nil // not an address, so there is no session
 		}
 		req.TransferEncoding = []string{"identity"} // makes net/http send Content-Length: 0, which Google requires
 		resp, err := s.plain.Do(req)
@@ -299,7 +299,8 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 		}
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-		// Google answers a cancelled session with 499, and an unknown session with other codes below
+		// Google returns 499 for a cancelled session, and other codes below 500 for an unknown
+		// session. A retry would not change the result.
 		// 500. A retry would not change any of them.
 		if err := answered(resp); resp.StatusCode >= 400 && apierr.CodeOf(err) == apierr.Unavailable {
 			return err
@@ -308,33 +309,33 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 	})
 }
 
-// answered returns the error for an unexpected answer.
+// answered returns the error for an unexpected response.
 func answered(resp *http.Response) error {
-	err := fmt.Errorf("storage answered %s", resp.Status)
+	err := fmt.Errorf("storage returned status %s", resp.Status)
 	if code := resp.StatusCode; code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
 		return apierr.Down(err)
 	}
 	return err
 }
 
-// Received asks a session how many bytes have arrived. whole means that the object exists
-// already. ErrNotFound means that the session no longer exists.
+// Received returns how many bytes of a session have arrived. whole means that the object already
+// exists. ErrNotFound means that the session no longer exists.
 func (s *Store) Received(ctx context.Context, session string) (n int64, whole bool, err error) {
 	return s.session(ctx, session, "*")
 }
 
-// FinishResumable makes an object from the bytes that a session has received, if there are
-// exactly size of them. Otherwise it leaves the session unchanged, and whole is false.
+// FinishResumable creates an object from the bytes of a session, if exactly size bytes have
+// arrived. Otherwise the session does not change, and whole is false.
 func (s *Store) FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error) {
 	_, whole, err = s.session(ctx, session, strconv.FormatInt(size, 10))
 	return whole, err
 }
 
 func (s *Store) session(ctx context.Context, session, total string) (n int64, whole bool, err error) {
-	err = s.do(ctx, "session", "ask upload session", func(ctx context.Context) error {
+	err = s.do(ctx, "session", "query upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is malformed") // the error would name the address
+			return errors.New("its address is malformed") // the error would contain the address
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)
@@ -355,7 +356,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 				return fmt.Errorf("range %q", last)
 			}
 			n++
-		// 499 is Google's answer for a session that was cancelled.
+		// 499 is Google's status for a cancelled session.
 		case http.StatusNotFound, http.StatusGone, 499:
 			return ErrNotFound
 		default:

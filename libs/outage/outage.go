@@ -1,13 +1,11 @@
-// Package outage keeps callers away from a dependency that does not answer. Without it
-// every request would wait for its deadline, and thousands of waiting requests would
-// fill the process.
+// Package outage stops calls to a dependency that does not answer. Without it, every request would
+// wait for its deadline, and thousands of waiting requests would exhaust the process.
 //
-// [Breaker.Call] makes a call, and counts only outcomes that say something about the
-// dependency. If the caller hangs up, or reaches its own deadline first, the outcome does
-// not count. A caller that must decide by itself which outcomes count asks
-// [Breaker.Allow] first and then reports the outcome. After enough failures in a row the
-// breaker opens and refuses calls at once. After each rest one caller tries again. If there
-// is a probe, it tries instead of the callers.
+// [Breaker.Call] makes a call, and counts only outcomes that depend on the dependency. If the
+// caller cancels, or reaches its own deadline first, the outcome does not count. A caller that
+// decides which outcomes count calls [Breaker.Allow] first and then reports the outcome. After
+// enough consecutive failures, the breaker opens and refuses calls immediately. After each rest,
+// one caller may try. If there is a probe, it is used instead of the calls.
 package outage
 
 import (
@@ -26,37 +24,37 @@ import (
 	"github.com/linkreel/linkreel/libs/lograte"
 )
 
-// Config says when a dependency counts as away, and how often it is tried while it is
-// away.
+// Config defines when a dependency counts as unreachable, and how often to retry while it is
+// unreachable.
 type Config struct {
-	// Name is the dependency's name for the log and the metric. If it is empty,
-	// the breaker writes neither.
+	// Name is the dependency's name for the log and the metric. If it is empty, the breaker writes
+	// no log and no metric.
 	Name string
-	// Says is the text of the log line, after the name, when the breaker opens. The default
-	// text says that calls are refused.
+	// Says is the text after the name in the log line that is written when the breaker opens. The
+	// default is that calls are refused.
 	Says string
-	// Failures is how many failures in a row open the breaker, at least one.
+	// Failures is the number of consecutive failures that open the breaker, at least one.
 	Failures int
-	// Over is the minimum time between the first and the last of them. A few failures at
-	// one instant may only mean that the machine stalled.
+	// Over is the minimum time between the first and the last of these failures. Several
+	// simultaneous failures may only mean that the machine stalled.
 	Over time.Duration
-	// Rest is the time between two attempts while the dependency is away.
+	// Rest is the time between two attempts while the dependency is unreachable.
 	Rest time.Duration
 	// Down reports whether an error of a call means that the dependency does not answer. If
 	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
-	// Probe checks whether the dependency is back, with pauses that grow to Rest. If it is
-	// nil, one caller per Rest may try instead.
+	// Probe checks whether the dependency has recovered, with pauses that increase up to Rest. If
+	// it is nil, one caller per Rest may try instead.
 	Probe func(context.Context) error
 	// Opened, if set, is called with the error that opened the breaker. It must not call
 	// the breaker.
 	Opened func(error)
-	// Now is the clock; nil is the real one.
+	// Now returns the time; nil means the system clock.
 	Now func() time.Time
 }
 
 var awayNow = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_dependency_away",
-	Help: "How many watchers in this process find that a dependency does not answer, or that Redis refuses writes."}, []string{"dependency"})
+	Help: "How many breakers in this process are open because a dependency does not answer, or because Redis refuses writes."}, []string{"dependency"})
 
 // Down is the default for [Config.Down]: an error means an outage if it is UNAVAILABLE
 // or an exceeded deadline.
@@ -64,15 +62,14 @@ func Down(err error) bool {
 	return apierr.CodeOf(err) == apierr.Unavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
-// fair is how long a call must have run for its caller's deadline to count as a
-// failure: a shorter wait says nothing about the dependency.
+// fair is how long a call must have run before its caller's deadline counts as a failure. After a
+// shorter time, the dependency may not be the cause.
 const fair = time.Second
 
 // probeFirst is the pause before the first probe.
 const probeFirst = 100 * time.Millisecond
 
-// Breaker is the state of one dependency as one process sees it. It is safe for
-// concurrent use.
+// Breaker holds the state of one dependency in one process. It is safe for concurrent use.
 type Breaker struct {
 	cfg  Config
 	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
@@ -83,14 +80,14 @@ type Breaker struct {
 	mu     sync.Mutex
 	round  uint64 // counts openings and closings
 	fails  int
-	since  time.Time // first failure in a row, or of the present outage
+	since  time.Time // first of the consecutive failures, or of the current outage
 	next   time.Time // when a caller may try again
 	closed bool      // [Breaker.Close] was called
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// New makes a closed breaker: every caller may try.
+// New returns a closed breaker, which allows every call.
 func New(cfg Config) *Breaker {
 	cfg.Failures = max(cfg.Failures, 1)
 	if cfg.Now == nil {
@@ -105,9 +102,9 @@ func New(cfg Config) *Breaker {
 	return &Breaker{cfg: cfg, wait: Pause}
 }
 
-// Call makes a call of at most timeout, or returns UNAVAILABLE at once while the
-// dependency is away. The outcome does not count if the caller left, or if the call began
-// before the breaker last opened or closed.
+// Call runs a call for at most timeout, or returns UNAVAILABLE immediately while the dependency is
+// unreachable. The outcome does not count if the caller cancelled, or if the call began before the
+// breaker last opened or closed.
 func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	if !b.Allow() {
 		return apierr.Down(errors.New(cmp.Or(b.cfg.Name, "a dependency") + " does not answer"))
@@ -130,9 +127,9 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 	return err
 }
 
-// ended returns why the caller has stopped waiting, or nil if it still waits. A client
-// that sets the deadline on its connection may return just before the context reports
-// it, so ended checks the clock too.
+// ended returns why the caller has stopped waiting, or nil if it is still waiting. A client that
+// sets the deadline on its connection may return just before the context ends, so ended also checks
+// the clock.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -155,8 +152,8 @@ func (b *Breaker) report(err error, round uint64) {
 	}
 }
 
-// Note counts the outcome of a call that the caller made without asking the breaker. It is for
-// a breaker that only watches.
+// Note counts the outcome of a call that the breaker did not control. It is for a breaker that only
+// observes.
 func (b *Breaker) Note(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +164,7 @@ func (b *Breaker) Note(err error) {
 	b.fail(err)
 }
 
-// Open opens the breaker at once, for an error that leaves no doubt.
+// Open opens the breaker immediately, after an error that is certainly an outage.
 func (b *Breaker) Open(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,8 +174,8 @@ func (b *Breaker) Open(err error) {
 	}
 }
 
-// Allow reports whether the caller may try now. After true, the caller must report
-// the outcome with OK or Fail. If it never reports, the others wait for one more rest.
+// Allow reports whether the caller may try now. If it returns true, the caller must report the
+// outcome with OK or Fail. Without a report, other callers wait for another rest.
 func (b *Breaker) Allow() bool {
 	if !b.away.Load() {
 		return true
@@ -196,7 +193,7 @@ func (b *Breaker) Allow() bool {
 	return true
 }
 
-// Away reports whether the dependency is known to be away, and since when.
+// Away reports whether the dependency is known to be unreachable, and since when.
 func (b *Breaker) Away() (since time.Time, away bool) {
 	if !b.away.Load() {
 		return time.Time{}, false
@@ -215,7 +212,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // if there is a probe, only it closes the breaker: this response may date from before the outage
+	if b.cfg.Probe == nil { // with a probe, only the probe closes the breaker: this response may be from before the outage
 		b.turn(false, nil)
 	}
 }
@@ -241,16 +238,16 @@ func (b *Breaker) turn(away bool, err error) {
 	}
 }
 
-// tellAway logs that the dependency is away. times is how many outages the line stands for; if
-// it is 0, it is too early for another line. A dependency that comes and goes gets one line a
-// minute.
+// tellAway logs that the dependency is unreachable. times is the number of outages that the line
+// represents; 0 means that it is too early for another line. For an unstable dependency, this
+// writes one line a minute.
 func (b *Breaker) tellAway(err error, times int64) {
 	if times > 0 {
 		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err, "times", times)
 	}
 }
 
-// tellStillAway writes the line of an outage that began too soon after the line before.
+// tellStillAway writes the line of an outage that began too soon after the previous line.
 func (b *Breaker) tellStillAway(err error) {
 	if b.cfg.Name != "" {
 		b.tellAway(err, b.lines.StillFailing(b.cfg.Now()))
@@ -267,7 +264,7 @@ func (b *Breaker) Fail() (opened bool) {
 func (b *Breaker) fail(err error) (opened bool) {
 	now := b.cfg.Now()
 	away := b.away.Load()
-	if b.fails == 0 && !away { // an answer during the outage resets the count, but the outage began before it
+	if b.fails == 0 && !away { // a success during the outage resets the count, but the outage began earlier
 		b.since = now
 	}
 	b.fails++
@@ -322,7 +319,7 @@ func (b *Breaker) Close() {
 	}
 }
 
-// Pause waits for d or the end of ctx, and reports whether d has passed.
+// Pause waits until d has passed or ctx has ended, and reports whether d has passed.
 func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -36,41 +36,41 @@ func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 	b.Fail()
 	b.Fail()
 	if n := times(10, b.Allow); n != 10 {
-		t.Errorf("after two failures of three, %d of 10 callers may try", n)
+		t.Errorf("after two failures of three, %d of 10 calls are allowed, want all", n)
 	}
 	began := c.now()
 	b.OK()
 	c.pass(time.Minute)
 	for i, want := range []bool{false, false, true, false} {
 		if got := b.Fail(); got != want {
-			t.Errorf("failure %d opened: %v, want %v: an answer in between resets the count", i+1, got, want)
+			t.Errorf("Fail returned %[2]v for failure %[1]d, want %[3]v, because a success in between resets the count", i+1, got, want)
 		}
 	}
 	if since, away := b.Away(); !away || since != began.Add(time.Minute) {
-		t.Errorf("away %v since %v", away, since)
+		t.Errorf("Away = %v since %v, want true since the last failure", away, since)
 	}
 	if n := times(100, b.Allow); n != 0 {
-		t.Errorf("%d callers may try before the rest is over", n)
+		t.Errorf("%d calls are allowed before the rest has passed, want 0", n)
 	}
 	c.pass(time.Second)
 	if n := times(100, b.Allow); n != 1 {
-		t.Errorf("%d callers may try after a rest, want 1", n)
+		t.Errorf("%d calls are allowed after a rest, want 1", n)
 	}
-	c.pass(time.Second) // the caller never reported the outcome
+	c.pass(time.Second) // the caller has not reported the outcome
 	if n := times(100, b.Allow); n != 1 {
-		t.Errorf("%d callers may try after another rest, want 1", n)
+		t.Errorf("%d calls are allowed after another rest, want 1", n)
 	}
 	b.Fail()
 	if n := times(100, b.Allow); n != 0 {
-		t.Errorf("%d callers may try after another failure", n)
+		t.Errorf("%d calls are allowed after another failure, want 0", n)
 	}
 	c.pass(time.Second)
 	if !b.Allow() {
-		t.Error("no caller may try after the rest")
+		t.Error("Allow = false after the rest, want true")
 	}
 	b.OK()
 	if _, away := b.Away(); away || times(10, b.Allow) != 10 {
-		t.Error("the breaker is still open after an answer")
+		t.Error("the breaker is still open after a success, want it closed")
 	}
 }
 
@@ -79,11 +79,11 @@ func TestBreakerBelievesNoStall(t *testing.T) {
 	c := newClock()
 	b := New(Config{Failures: 2, Over: 300 * time.Millisecond, Rest: time.Second, Now: c.now})
 	if times(50, b.Fail) != 0 {
-		t.Error("failures at one instant opened the breaker")
+		t.Error("simultaneous failures opened the breaker, want it closed")
 	}
 	c.pass(300 * time.Millisecond)
 	if !b.Fail() {
-		t.Error("failures that span 300 ms did not open the breaker")
+		t.Error("failures that span 300 ms did not open the breaker, want it open")
 	}
 }
 
@@ -95,12 +95,12 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	b.wait = func(ctx context.Context, d time.Duration) bool { pauses <- d; return ctx.Err() == nil }
 	defer b.Close()
 	if !b.Fail() || b.Allow() {
-		t.Fatal("one failure did not open the breaker")
+		t.Fatal("one failure did not open the breaker, want it open")
 	}
-	b.OK() // an answer to a call from before the outage
+	b.OK() // a success of a call from before the outage
 	c.pass(time.Hour)
 	if n := times(10, b.Allow); n != 0 {
-		t.Errorf("%d callers may try although there is a probe", n)
+		t.Errorf("%d calls are allowed with a probe, want 0", n)
 	}
 	for range 5 {
 		probes <- errors.New("away")
@@ -108,7 +108,7 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	probes <- nil
 	for i, want := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
 		if got := <-pauses; got != want*time.Millisecond {
-			t.Errorf("pause %d is %v, want %v ms", i+1, got, want)
+			t.Errorf("pause %d = %v, want %v ms", i+1, got, want)
 		}
 	}
 	for !b.Allow() { // until the probe's goroutine has closed the breaker
@@ -125,7 +125,7 @@ func TestBreakerEndsItsProbes(t *testing.T) {
 	never := New(Config{Rest: time.Hour, Probe: probe})
 	never.Close()
 	if never.Fail() {
-		t.Error("the breaker started a probe after Close")
+		t.Error("Fail opened the breaker after Close, want no new probe")
 	}
 }
 
@@ -137,15 +137,15 @@ func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 		left func(ctx context.Context) context.Context // the caller's context
 		want bool                                      // whether it opens a breaker with Failures: 1
 	}{
-		"an answer":                  {call: func(context.Context, *clock) error { return nil }},
-		"an error of the caller's":   {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
-		"away":                       {call: func(context.Context, *clock) error { return away }, want: true},
-		"out of time":                {call: func(ctx context.Context, _ *clock) error { <-ctx.Done(); return ctx.Err() }, want: true},
-		"the caller left":            {call: func(context.Context, *clock) error { return away }, left: canceled},
-		"the call was canceled":      {call: func(context.Context, *clock) error { return context.Canceled }},
-		"the caller had no time":     {call: func(context.Context, *clock) error { return away }, left: late},
-		"the caller's time is over":  {call: func(context.Context, *clock) error { return away }, left: unnoticed},
-		"the caller had enough time": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
+		"success":                           {call: func(context.Context, *clock) error { return nil }},
+		"error of the caller":               {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
+		"unavailable dependency":            {call: func(context.Context, *clock) error { return away }, want: true},
+		"timeout":                           {call: func(ctx context.Context, _ *clock) error { <-ctx.Done(); return ctx.Err() }, want: true},
+		"cancelled caller":                  {call: func(context.Context, *clock) error { return away }, left: canceled},
+		"cancelled call":                    {call: func(context.Context, *clock) error { return context.Canceled }},
+		"caller with a very short deadline": {call: func(context.Context, *clock) error { return away }, left: late},
+		"caller after its deadline":         {call: func(context.Context, *clock) error { return away }, left: unnoticed},
+		"caller with a sufficient deadline": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +157,7 @@ func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 			}
 			_ = b.Call(ctx, timeout, func(ctx context.Context) error { return c.call(ctx, c2) }) // only its effect on the breaker matters
 			if _, got := b.Away(); got != c.want {
-				t.Errorf("away: %v, want %v", got, c.want)
+				t.Errorf("Away = %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -175,8 +175,8 @@ func late(ctx context.Context) context.Context {
 	return ctx
 }
 
-// unnoticed is past its deadline although its timer has not fired yet. A client that sets
-// the deadline on its connection can return that early.
+// unnoticed is a context after its deadline with a timer that has not fired yet. A client that sets
+// the deadline on its connection can return in this state.
 func unnoticed(ctx context.Context) context.Context { return overdue{ctx} }
 
 type overdue struct{ context.Context }
@@ -198,10 +198,10 @@ func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 		})
 	}
 	if err := g.Wait(); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("seven of eight calls got %v", err)
+		t.Errorf("seven of eight calls returned %v, want UNAVAILABLE", err)
 	}
 	if _, away := b.Away(); !away {
-		t.Error("a call that was cancelled closed the breaker")
+		t.Error("a cancelled call closed the breaker, want it open")
 	}
 }
 
@@ -225,15 +225,15 @@ func TestCallIgnoresWhatBeganBeforeTheLastChange(t *testing.T) {
 	finish(apierr.Down(errors.New("503"))) // must not postpone the next attempt
 	finish(nil)                            // began before the outage, so it must not close the breaker
 	if b.Allow() {
-		t.Error("an answer to a call from before the outage closed the breaker")
+		t.Error("a success of a call from before the outage closed the breaker, want it open")
 	}
 	c.pass(100 * time.Millisecond)
 	if err := b.Call(t.Context(), time.Minute, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("a late failure postponed the next attempt: %v", err)
+		t.Errorf("Call after a late failure: got %v, want it allowed", err)
 	}
 	finish(apierr.Down(errors.New("503")))
 	if _, away := b.Away(); away {
-		t.Error("a failure of a call from the outage opened the breaker again")
+		t.Error("a failure of a call from the outage opened the breaker again, want it closed")
 	}
 }
 
@@ -246,7 +246,7 @@ func BenchmarkBreakerAllow(b *testing.B) {
 	})
 }
 
-// A breaker that only watches learns about calls from Note and Open.
+// A breaker that only observes is updated by Note and Open.
 func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -258,15 +258,15 @@ func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	b.Note(nil)
 	b.Note(first)
 	if _, away := b.Away(); away {
-		t.Error("an answer in between did not reset the count")
+		t.Error("a success in between did not reset the count")
 	}
 	b.Open(first)
 	if since, away := b.Away(); !away || since != c.now() || !errors.Is(opened, first) {
-		t.Errorf("away %v since %v, Opened got %v", away, since, opened)
+		t.Errorf("Away = %v since %v, Opened was called with %v; want true since now with the first error", away, since, opened)
 	}
 	b.Note(nil)
 	if _, away := b.Away(); away {
-		t.Error("an answer did not close the breaker")
+		t.Error("a success did not close the breaker")
 	}
 }
 
@@ -284,19 +284,19 @@ func TestADependencyThatComesAndGoesWritesALineAMinute(t *testing.T) {
 		b.Note(nil)
 		c.pass(time.Second)
 	}
-	// The third line's time has come, and this outage lasts.
+	// The third line is due, and this outage continues.
 	b.Note(errors.New("i/o timeout"))
 	c.pass(time.Minute)
 	b.Note(errors.New("i/o timeout"))
 	b.Note(nil)
 	away, back := strings.Count(log.String(), "does not answer"), strings.Count(log.String(), "answers again")
 	if away != 3 || back != 3 || strings.Count(log.String(), "times=15") != 2 || strings.Count(log.String(), "away=3s") != 2 || !strings.Contains(log.String(), "away=1m0s") {
-		t.Errorf("%d lines of outages, %d of their ends; want 3 and 3:\n%s", away, back, &log)
+		t.Errorf("%d lines about outages and %d about recoveries, want 3 and 3:\n%s", away, back, &log)
 	}
 }
 
-// Probes decide that a dependency is back, but calls of others may work now and then. The
-// outage began before them.
+// Probes decide whether a dependency has recovered. Other calls may succeed in between, but the
+// start of the outage does not change.
 func TestAnAnswerDuringAnOutageDoesNotShortenIt(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -311,6 +311,6 @@ func TestAnAnswerDuringAnOutageDoesNotShortenIt(t *testing.T) {
 		b.Note(errors.New("i/o timeout"))
 	}
 	if since, away := b.Away(); !away || !since.Equal(began) {
-		t.Errorf("away %v since %v, want %v", away, since, began)
+		t.Errorf("Away = %v since %v, want true since %v", away, since, began)
 	}
 }

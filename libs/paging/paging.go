@@ -1,8 +1,8 @@
-// Package paging cuts lists into pages.
+// Package paging divides lists into pages.
 //
-// A cursor names the place of the last record that a caller has seen. It is not a count of
-// records. So while records are added and removed, no record is listed twice, and every
-// record that exists all the time is listed once.
+// A cursor contains the position of the last record that a caller has seen, not a number of
+// records. So even if records are added and removed between pages, no record is listed twice, and
+// every record that exists throughout is listed once.
 package paging
 
 import (
@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// Place is where a record stands in a list: by its time, and among records with the same
-// time by its id. A list without times uses the id alone.
+// Place is the position of a record in a list. Records are sorted by time, and records with the
+// same time by id. A list without times uses only the id.
 type Place struct {
 	At time.Time // to the microsecond
 	ID string    // not empty
@@ -34,11 +34,11 @@ func Oldest(a, b Place) int {
 // Page is a caller's request for a page.
 type Page struct {
 	Limit int    // the maximum number of records
-	After Place  // the last record of the page before, or the zero Place
+	After Place  // the last record of the previous page, or the zero Place
 	list  string // a hash that identifies the list, so that cursors of other lists are invalid
 }
 
-// First returns the first page of a list. of distinguishes the list from all others, for
+// First returns the first page of a list. of distinguishes the list from all other lists, for
 // example by its name and the account.
 func First(limit int, of ...string) Page {
 	sum := sha256.Sum256([]byte(strings.Join(of, "\x00")))
@@ -48,12 +48,12 @@ func First(limit int, of ...string) Page {
 const (
 	listBytes = 8
 	timeBytes = 8
-	// maxPlace is the length of the longest id that Firestore can hold.
+	// maxPlace is the maximum length of an id in Firestore.
 	maxPlace = 1500
 )
 
-// From returns the page that a cursor of the same list continues with. It returns false if
-// the cursor does not come from that list.
+// From returns the page after a cursor of the same list. It returns false if the cursor does not
+// come from that list.
 func (p Page) From(cursor string) (Page, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(b) <= listBytes+timeBytes || string(b[:listBytes]) != p.list {
@@ -66,7 +66,7 @@ func (p Page) From(cursor string) (Page, bool) {
 	return p, len(id) <= maxPlace && utf8.ValidString(id) && at.Year() >= 1 && at.Year() <= 9999
 }
 
-// Cursor returns the text with which a caller continues the list after a place.
+// Cursor returns the text with which a caller continues the list after a position.
 func (p Page) Cursor(last Place) string {
 	b := binary.BigEndian.AppendUint64([]byte(p.list), uint64(last.At.UnixMicro()))
 	return base64.RawURLEncoding.EncodeToString(append(b, last.ID...))

@@ -20,8 +20,8 @@ type item struct {
 
 func place(i item) paging.Place { return paging.Place{At: i.at, ID: i.id} }
 
-// Records are added and removed between the pages. Those that exist the whole time appear
-// exactly once.
+// Records are added and removed between the pages. Records that exist throughout appear exactly
+// once.
 func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]func(a, b paging.Place) int{"newest": paging.Newest, "oldest": paging.Oldest} {
@@ -44,7 +44,7 @@ func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
 				records, next := paging.Cut(page, slices.Concat(stay, others), order, place)
 				for _, rec := range records {
 					if last.ID != "" && order(last, place(rec)) >= 0 {
-						t.Fatalf("%v is listed after %v", rec, last)
+						t.Fatalf("%v is listed after %v, want it earlier", rec, last)
 					}
 					last = place(rec)
 					seen[rec.id]++
@@ -53,11 +53,11 @@ func TestEveryRecordThatStaysIsListedOnceWhileOthersComeAndGo(t *testing.T) {
 					break
 				}
 				if len(records) != 5 {
-					t.Fatalf("a page that is not the last has %d records, want 5", len(records))
+					t.Fatalf("a page before the last has %d records, want 5", len(records))
 				}
 				var ok bool
 				if page, ok = paging.First(5, "things", "acc").From(*next); !ok {
-					t.Fatalf("the cursor %q is refused", *next)
+					t.Fatalf("From(%q) = false, want true", *next)
 				}
 			}
 			for _, s := range stay {
@@ -74,11 +74,11 @@ func TestTheLastPageHasNoCursor(t *testing.T) {
 	all := []item{{"a", start}, {"b", start}}
 	for limit, want := range map[int]bool{1: true, 2: false, 3: false} {
 		if _, next := paging.Cut(paging.First(limit, "x"), all, paging.Newest, place); (next != nil) != want {
-			t.Errorf("a page of %d of two records has the cursor %v", limit, next)
+			t.Errorf("Cut with a limit of %d of two records returned the cursor %v, want one = %v", limit, next, want)
 		}
 	}
 	if page, next := paging.Cut(paging.First(1, "x"), nil, paging.Newest, place); len(page) != 0 || next != nil {
-		t.Errorf("an empty list has the page %v and the cursor %v", page, next)
+		t.Errorf("Cut of an empty list = %v with the cursor %v, want no records and no cursor", page, next)
 	}
 }
 
@@ -93,21 +93,21 @@ func TestACursorIsGoodForItsListAlone(t *testing.T) {
 		of           paging.Page
 		want         bool
 	}{
-		{"its own", *next, mine, true},
-		{"its own with another limit", *next, paging.First(50, "keys", "acc_1"), true},
-		{"of another account", *next, paging.First(1, "keys", "acc_2"), false},
-		{"of another list", *next, paging.First(1, "domains", "acc_1"), false},
+		{"cursor of the list", *next, mine, true},
+		{"cursor of the list with another limit", *next, paging.First(50, "keys", "acc_1"), true},
+		{"cursor of another account", *next, paging.First(1, "keys", "acc_2"), false},
+		{"cursor of another list", *next, paging.First(1, "domains", "acc_1"), false},
 		{"empty", "", mine, false},
-		{"without a place", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
-		{"with padding", *next + "=", mine, false},
+		{"cursor without a position", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
+		{"cursor with padding", *next + "=", mine, false},
 		{"not base64", "?", mine, false},
 		{"invalid text", base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw), 0xff)), mine, false},
-		{"a time out of Firestore's range", base64.RawURLEncoding.EncodeToString(far), mine, false},
+		{"time out of Firestore's range", base64.RawURLEncoding.EncodeToString(far), mine, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if _, ok := tt.of.From(tt.cursor); ok != tt.want {
-				t.Errorf("the cursor is accepted: %t, want %t", ok, tt.want)
+				t.Errorf("From accepted the cursor = %t, want %t", ok, tt.want)
 			}
 		})
 	}

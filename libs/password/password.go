@@ -1,9 +1,9 @@
 // Package password hashes and checks the passwords of visitors with argon2id.
 //
-// Each hash takes 19 MiB and some 30 ms of a core. These are the resources that an attacker
-// would exhaust first. So only a few hashes run at once in a process, accounts take turns,
-// and no account may take all places. A flood of guesses at one account's records costs
-// other accounts neither memory nor time, and only calls for that account are refused.
+// Each hash takes 19 MiB and some 30 ms of a core. An attacker would exhaust these resources first.
+// So a process runs only a few hashes at the same time, accounts take turns, and no account may use
+// all slots. A flood of guesses for one account's records costs other accounts neither memory nor
+// time. Only calls for that account are refused.
 package password
 
 import (
@@ -41,11 +41,11 @@ const (
 	hashSize = 32
 )
 
-// accounts is how many accounts with a full backlog may wait at the same time.
+// accounts is how many accounts with a full queue may wait at the same time.
 const accounts = 16
 
-// New makes a hasher that runs up to parallel hashes at once, at most half of them for one
-// account. waiting is how many more hashes of each account may wait.
+// New returns a Hasher that runs up to parallel hashes at the same time, at most half of them for
+// one account. waiting is how many further hashes of each account may wait.
 func New(parallel, waiting int) *Hasher {
 	parallel, waiting = max(1, parallel), max(1, waiting)
 	return &Hasher{
@@ -54,8 +54,8 @@ func New(parallel, waiting int) *Hasher {
 	}
 }
 
-// Hash makes the PHC string to store. It waits for the account's turn. The error is
-// ErrBusy or the error of ctx.
+// Hash returns the PHC string to store. It waits for the account's turn. The error is ErrBusy or
+// the error of ctx.
 func (p *Hasher) Hash(ctx context.Context, account, password string) (string, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
@@ -68,12 +68,11 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
 }
 
-// Check reports whether phc was made from password. The time it takes does not reveal how
-// much of password is right. account owns the record that the password protects. The error
-// is ErrBusy, the error of ctx, or the error for a malformed phc.
+// Check reports whether phc is a hash of password. Its duration does not reveal how much of
+// password is correct. account owns the record that the password protects. The error is ErrBusy,
+// the error of ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
-	// Use the stored hash's parameters, so that ours can be raised without breaking older
-	// hashes.
+	// Use the parameters of the stored hash, so that the parameters of new hashes can be raised.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err
@@ -91,14 +90,14 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 		return nil, err
 	}
 	defer release()
-	// A hash cannot be interrupted. ctx only ends the wait for a place.
+	// A hash cannot be interrupted. ctx only ends the wait for a slot.
 	return argon2.IDKey([]byte(password), salt, a.time, a.memory, a.threads, size), nil
 }
 
 var errPHC = errors.New("not an argon2id PHC string")
 
-// parsePHC reads the stored form. Its bounds keep a damaged record from using more memory
-// or time than any of our hashes needs.
+// parsePHC reads the stored form. It rejects parameters out of range, so that a damaged record does
+// not use excessive memory or time.
 func parsePHC(s string) (argonParams, []byte, []byte, error) {
 	fields := strings.Split(s, "$")
 	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {

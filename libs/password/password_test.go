@@ -20,7 +20,7 @@ func TestPasswordsRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
-		t.Errorf("stored form %q", hash)
+		t.Errorf("hash = %q, want the PHC format with the default parameters", hash)
 	}
 	for try, want := range map[string]bool{long: true, long[:len(long)-4]: false, "": false, long + "x": false} {
 		if ok, err := p.Check(t.Context(), "acc", hash, try); err != nil || ok != want {
@@ -28,7 +28,7 @@ func TestPasswordsRoundTrip(t *testing.T) {
 		}
 	}
 	if other, _ := p.Hash(t.Context(), "acc", long); other == hash {
-		t.Error("two hashes share a salt")
+		t.Error("two hashes of one password are equal, want different salts")
 	}
 }
 
@@ -37,13 +37,13 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 	p := password.New(1, 1)
 	for _, phc := range []string{"", "x", "$argon2i$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=99999999,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$"} {
 		if ok, err := p.Check(t.Context(), "acc", phc, "x"); ok || err == nil {
-			t.Errorf("Check(%q) = %v, %v", phc, ok, err)
+			t.Errorf("Check(%q) = %v, %v, want an error", phc, ok, err)
 		}
 	}
 }
 
-// Forty connections guess at one account's video at once. Some of that account's calls
-// are refused, but no other account's.
+// Forty connections guess the password of one account's video. Some of that account's calls are
+// refused, but no call of other accounts.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
 	p := password.New(2, 4)
@@ -66,15 +66,15 @@ func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	}
 	for range 4 {
 		if _, err := p.Hash(t.Context(), "quiet", "x"); err != nil {
-			t.Errorf("another account: %v", err)
+			t.Errorf("Hash for another account: got %v, want no error", err)
 		}
 	}
 	stop()
 	wg.Wait()
 	if busy.Load() == 0 {
-		t.Error("none of 40 concurrent hashes of one account was refused")
+		t.Error("all 40 concurrent hashes of one account succeeded, want some ErrBusy")
 	}
 	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("Hash afterwards: got %v, want no error", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxAnswer bounds a response that is read into memory.
+// maxAnswer is the maximum size of a response that is read into memory.
 const maxAnswer = 1 << 20
 
 // Client calls one service over its internal listener.
@@ -28,32 +28,31 @@ type Client struct {
 	http       *http.Client
 }
 
-// NewClient makes a client for a service's internal address, such as http://auth:8090.
-// It opens no connection yet. token is the token setting of the calling service.
-// patience bounds a call.
+// NewClient returns a client for a service's internal address, such as http://auth:8090. It opens
+// no connection yet. token is the token setting of the calling service. patience bounds a call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{
 		url: strings.TrimRight(baseURL, "/"), token: Shown(token), patience: patience,
 		http: &http.Client{
 			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy, because internal traffic must not go through one
-				// By default Go keeps only two idle connections per host, so every burst of calls
-				// would dial new ones.
+				// // By default, Go keeps only two idle connections per host, so every burst of
+				// calls
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),
-			// Our services never redirect, and the token must not be sent anywhere else.
+			// Services never redirect, and the token must not be sent to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// Close frees idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Call calls path with in and reads the response into out, which may be nil. If the service
-// refuses, the error is an *apierr.Error with the service's code. Any other failure is
-// UNAVAILABLE, and only the log shows why.
+// Call sends in to path and decodes the response into out, which may be nil. If the service returns
+// an error, Call returns an *apierr.Error with the same code. Any other failure is UNAVAILABLE,
+// with the cause only in the log.
 func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -62,20 +61,19 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 		return err
 	}
 	defer body.Close()
-	// Read the response to its end even if out is nil: only then can the connection serve the next
-	// call.
+	// Read the response to its end even if out is nil: otherwise the connection cannot be reused.
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err == nil && out != nil {
 		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		return apierr.Down(fmt.Errorf("%s: read answer: %w", path, err))
+		return apierr.Down(fmt.Errorf("%s: read response: %w", path, err))
 	}
 	return nil
 }
 
-// Copy calls path and writes a response of any length to w. If the response breaks off, Copy
-// returns an error. The call has no deadline of its own, because w may be slow.
+// Copy calls path and writes a response of any length to w. If the response is cut off, Copy
+// returns an error. Copy sets no deadline, because w may be slow.
 func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
 	body, err := c.send(ctx, path, in)
 	if err != nil {
@@ -83,12 +81,12 @@ func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) err
 	}
 	defer body.Close()
 	if _, err := io.Copy(w, body); err != nil {
-		return fmt.Errorf("%s: copy answer: %w", path, err)
+		return fmt.Errorf("%s: copy response: %w", path, err)
 	}
 	return nil
 }
 
-// send returns the body of a 2xx answer.
+// send makes the request and returns the body of a 2xx response.
 func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, error) {
 	text, err := json.Marshal(in)
 	if err != nil {
@@ -117,7 +115,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }
 
-// refusal returns the error that the body of a response describes.
+// refusal returns the error in the body of a response.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error struct {
@@ -133,11 +131,11 @@ func refusal(resp *http.Response) error {
 		Code: body.Error.Code, Message: body.Error.Message, Details: body.Error.Details,
 		RequiredScope: body.Error.RequiredScope, RequiredRole: body.Error.RequiredRole,
 	}
-	// An internal error of the other service is not a response for our caller.
+	// Do not return an internal error of the other service to the caller.
 	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
-		e = apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, body.Error.Code))
+		e = apierr.Down(fmt.Errorf("returned %d %s", resp.StatusCode, body.Error.Code))
 	}
-	// A busy service may say when to retry, whatever the code is.
+	// A busy service may send Retry-After with any code.
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}

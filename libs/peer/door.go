@@ -14,17 +14,17 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Door admits services that show their token, each to the routes that it may call.
+// Door authenticates services by their tokens, and allows each service only its own routes.
 type Door struct {
 	api    *httpapi.API
 	tokens map[Service]string
 }
 
-// NewDoor makes a door for the routes of an internal API. tokens holds the token
-// setting of each calling service. The door refuses a service whose token it does not hold.
+// NewDoor returns a door for the routes of an internal API. tokens contains the token setting of
+// each calling service. Calls with any other token are rejected.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
-// Answer adds a route. It decodes the body, passes it to do, and answers with the result.
+// Answer adds a route. The route decodes the body, passes it to do, and sends the result.
 func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in In) (Out, error)) {
 	route(d, path, func(c *fiber.Ctx, in In) error {
 		out, err := do(c.UserContext(), in)
@@ -35,7 +35,7 @@ func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in I
 	})
 }
 
-// Stream adds a route with a response of any length, as JSON Lines.
+// Stream adds a route with a response of any length, in JSON Lines.
 func Stream[In any](d *Door, path string, do func(ctx context.Context, in In, w io.Writer) error) {
 	route(d, path, func(c *fiber.Ctx, in In) error {
 		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error { return do(ctx, in, w) })
@@ -72,11 +72,11 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		if may == 0 {
 			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
-		// From here on the response comes from the handler, even if it is an error.
+		// From here on, the response comes from the handler, even if it is an error.
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
-		// The caller is one of our services, so a malformed body is our own bug. There is no need to
-		// name the field.
+		// The caller is a service of the installation, so a malformed body is a bug. The error does
+		// not need to name the field.
 		if err := json.Unmarshal(c.Request().Body(), &in); err != nil {
 			return apierr.New(apierr.InvalidJSON, "The body is malformed.")
 		}

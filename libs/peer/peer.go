@@ -1,17 +1,16 @@
-// Package peer lets our services call each other, with one client, one door, and one
-// table of which service may call which route.
+// Package peer implements calls between services. It contains the client, the door that
+// authenticates calls, and the table of routes that each service may call.
 //
-// All calls are between auth and another service. Each of the other services shares one
-// token with auth and with nobody else. The service sends it to auth, and auth sends it
-// to the service. So somebody who reads the console's memory can sign people in, but
-// cannot erase an account in links. While a token is being replaced, its setting is
-// "NEW,OLD": callers send the first, and services accept both.
+// All calls are between auth and another service. Each of the other services shares one token only
+// with auth. It authenticates calls in both directions. So an attacker who can read the console's
+// memory can sign people in, but cannot erase an account in links. During a rotation, the setting
+// of a token is "NEW,OLD": callers send the first token, and services accept both.
 //
-// A call is a POST with one JSON value, and its response is one JSON value. The door
-// repeats the id of the call in its response ([callHeader]). A response without it is not
-// from the handler: the token was wrong, the route is missing, a proxy answered, or the
-// answer belongs to another call. The client treats all of these as UNAVAILABLE, so
-// that none of them can be mistaken for "no such key" or "erased".
+// A call is a POST with one JSON value, and its response is one JSON value. The door repeats the id
+// of the call in its response ([callHeader]). A response without this id is not from the handler:
+// the token is wrong, the route does not exist, a proxy has answered, or the response belongs to
+// another call. The client treats all of these as UNAVAILABLE, so that they cannot be mistaken for
+// "unknown key" or "erased".
 package peer
 
 import (
@@ -20,10 +19,10 @@ import (
 	"strings"
 )
 
-// Service names one of our services.
+// Service names a service.
 type Service string
 
-// The services that call others.
+// The services that call other services.
 const (
 	Auth    Service = "auth"
 	Links   Service = "links"
@@ -32,8 +31,8 @@ const (
 	Console Service = "console"
 )
 
-// may lists the prefixes of the paths that each service may call. All other paths are
-// refused with 403, with any token.
+// may lists the prefixes of the paths that each service may call. All other paths return 403, with
+// any token.
 var may = map[Service][]string{
 	Auth:    {"/internal/v1/accounts/", "/internal/v1/takedowns/"},
 	Links:   {"/internal/v1/keys/verify"},
@@ -46,10 +45,10 @@ func (s Service) may(path string) bool {
 	return slices.ContainsFunc(may[s], func(start string) bool { return strings.HasPrefix(path, start) })
 }
 
-// callHeader carries the id of one call, a random number from the client.
+// callHeader contains the id of one call, a random number chosen by the client.
 const callHeader = "Linkreel-Call"
 
-// Shown returns the token that callers send: the first in a setting "NEW,OLD".
+// Shown returns the token that callers send, which is the first in a setting "NEW,OLD".
 func Shown(token string) string {
 	first, _, _ := strings.Cut(token, ",")
 	return strings.TrimSpace(first)
@@ -57,7 +56,7 @@ func Shown(token string) string {
 
 type hash = [sha256.Size]byte
 
-// hashes returns the hashes of all tokens in "NEW,OLD". It skips empty ones.
+// hashes returns the hashes of all tokens in "NEW,OLD". It skips empty tokens.
 func hashes(token string) (all []hash) {
 	for one := range strings.SplitSeq(token, ",") {
 		if one = strings.TrimSpace(one); one != "" {

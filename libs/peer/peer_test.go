@@ -23,7 +23,7 @@ import (
 
 type word struct{ Text string }
 
-// open serves the routes that the tests call and returns their address.
+// open serves the routes of the tests and returns their base address.
 func open(t *testing.T, tokens map[peer.Service]string) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test", Peers: true})
@@ -83,15 +83,15 @@ func TestEachServiceAsksItsOwnRoutesAndNoOther(t *testing.T) {
 		}
 		for service, token := range tokens {
 			if got, err := ask(t, url, token, path, "hi"); (err == nil) != may[service] || may[service] && got != "hi!" {
-				t.Errorf("%s calls %s: %q, %v", service, path, got, err)
+				t.Errorf("%s calls %s: got %q, %v, want allowed = %v", service, path, got, err, may[service])
 			}
 			if status := post(t, url+path, token); may[service] != (status == http.StatusOK) || !may[service] && status != http.StatusForbidden {
-				t.Errorf("%s calls %s: status %d", service, path, status)
+				t.Errorf("%s calls %s: status %d, want allowed = %v", service, path, status, may[service])
 			}
 		}
 		for _, wrong := range []string{"", "guess", "links-token,videos-token"} {
 			if status := post(t, url+path, wrong); status != http.StatusUnauthorized {
-				t.Errorf("token %q calls %s: status %d", wrong, path, status)
+				t.Errorf("call of %[2]s with the token %[1]q: status %[3]d, want 401", wrong, path, status)
 			}
 		}
 	}
@@ -112,8 +112,8 @@ func post(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// A token is replaced in three steps. At each step some processes have restarted and
-// others have not, and every pair of them must understand each other.
+// A token is rotated in three steps. At each step, some processes have already restarted with the
+// new setting, and every pair of processes must accept each other's calls.
 func TestATokenIsReplacedWithoutARefusedCall(t *testing.T) {
 	t.Parallel()
 	steps := []string{"old", "old,new", "new, old", "new"}
@@ -124,15 +124,15 @@ func TestATokenIsReplacedWithoutARefusedCall(t *testing.T) {
 			}
 			url := open(t, map[peer.Service]string{peer.Links: steps[i]})
 			if _, err := ask(t, url, steps[j], verify, "hi"); err != nil {
-				t.Errorf("auth has %q, links has %q: %v", steps[i], steps[j], err)
+				t.Errorf("auth with %q and links with %q: got %v, want no error", steps[i], steps[j], err)
 			}
 		}
 	}
 	if _, err := ask(t, open(t, map[peer.Service]string{peer.Links: "new"}), "old", verify, "hi"); err == nil {
-		t.Error("the old token still works")
+		t.Error("call with the old token succeeded, want an error")
 	}
 	if status := post(t, open(t, map[peer.Service]string{peer.Links: ""})+verify, ""); status != http.StatusUnauthorized {
-		t.Errorf("no token at all: %d", status)
+		t.Errorf("call without a token: status %d, want 401", status)
 	}
 }
 
@@ -141,17 +141,17 @@ func TestARefusalComesBackAsItWasGiven(t *testing.T) {
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	var refused *apierr.Error
 	if _, err := ask(t, url, "token", verify, "refuse"); !errors.As(err, &refused) || refused.Code != apierr.InsufficientScope || refused.RequiredRole != "owner" || refused.Message != "Ask an owner." {
-		t.Errorf("a refusal: %v", err)
+		t.Errorf("error of the handler: got %v, want INSUFFICIENT_SCOPE with its role and message", err)
 	}
 	if _, err := ask(t, url, "token", verify, "busy"); !errors.As(err, &refused) || refused.Code != apierr.Unavailable || refused.RetryAfter != 7*time.Second {
-		t.Errorf("a busy service: %v", err)
+		t.Errorf("busy service: got %v, want UNAVAILABLE with Retry-After 7", err)
 	}
 	if _, err := ask(t, url, "token", verify, "break"); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("a bug in the other service: %v", err)
+		t.Errorf("internal error of the service: got %v, want UNAVAILABLE", err)
 	}
 }
 
-// Only a response from the handler of this very call counts as a refusal.
+// Only a response from the handler of the same call counts as an error of the service.
 func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	t.Parallel()
 	fixed := func(status int, header map[string]string, body string) string {
@@ -167,18 +167,18 @@ func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	}
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	for name, at := range map[string]struct{ url, token, path string }{
-		"a wrong token":                {url, "guess", verify},
-		"another service's route":      {url, "token", "/internal/v1/accounts/erasure"},
-		"a missing route":              {url, "token", "/internal/v1/nothing"},
-		"a closed port":                {"http://127.0.0.1:1", "token", verify},
-		"an empty object":              {fixed(200, nil, `{}`), "token", verify},
-		"an answer to another call":    {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
-		"an HTML page":                 {fixed(502, nil, `<html>`), "token", verify},
-		"another service's own error":  {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
-		"a redirect to somewhere else": {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
+		"wrong token":                 {url, "guess", verify},
+		"route of another service":    {url, "token", "/internal/v1/accounts/erasure"},
+		"missing route":               {url, "token", "/internal/v1/nothing"},
+		"closed port":                 {"http://127.0.0.1:1", "token", verify},
+		"empty object":                {fixed(200, nil, `{}`), "token", verify},
+		"response to another call":    {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
+		"HTML page":                   {fixed(502, nil, `<html>`), "token", verify},
+		"error of another program":    {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
+		"redirect to another address": {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
 	} {
 		if got, err := ask(t, at.url, at.token, at.path, "hi"); apierr.CodeOf(err) != apierr.Unavailable {
-			t.Errorf("%s: %q, %v; want UNAVAILABLE", name, got, err)
+			t.Errorf("%s: got %q, %v, want UNAVAILABLE", name, got, err)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestALongAnswerArrivesWholeOrFails(t *testing.T) {
 		var got bytes.Buffer
 		err := c.Copy(t.Context(), "/internal/v1/accounts/export", word{text}, &got)
 		if (err != nil) != (text == "break") || err == nil && got.Len() != 250_000 {
-			t.Errorf("%q: %d bytes, %v", text, got.Len(), err)
+			t.Errorf("Copy of %q: %d bytes, error %v; want all bytes, or an error for a broken stream", text, got.Len(), err)
 		}
 	}
 }
@@ -205,6 +205,6 @@ func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel, because t
 	defer c.Close()
 	var got word
 	if err := c.Call(ctx, verify, word{"trace"}, &got); err != nil || got.Text != id {
-		t.Errorf("the handler is in trace %q, %v; want the caller's %s", got.Text, err, id)
+		t.Errorf("trace of the handler = %q, %v; want the caller's %s", got.Text, err, id)
 	}
 }

@@ -1,32 +1,29 @@
-// Package queue hands work to workers over a Redis stream.
+// Package queue distributes work to workers through a Redis stream.
 //
-// It delivers every message at least once, unless Redis loses it. If the worker that took a
-// message is silent for Options.Silence, another worker gets the message. As long as the
-// worker sends heartbeats, no other worker gets it. Only the worker that holds a message
-// can send heartbeats, finish or return it. A worker that has lost its message gets
-// ErrLost. An id is in the queue at most once, however often it is added, so a sweeper
-// need not check before it adds one.
+// It delivers every message at least once, unless Redis loses it. If the worker that took a message
+// sends no heartbeat for Options.Silence, another worker gets the message. Only the worker that
+// holds a message can send heartbeats, finish or return it. A worker that has lost its message gets
+// ErrLost. An id is in the queue at most once, even if it is added several times, so a sweeper can
+// add ids without checking first.
 //
-// It is fair between tenants: they take turns, so the next message of a tenant waits for at
-// most one message of each other tenant, however many messages the others added before it.
-// Messages of the same tenant keep their order.
+// The queue is fair: tenants take turns, so the next message of a tenant waits for at most one
+// message of each other tenant, regardless of the length of their backlogs. Messages of the same
+// tenant keep their order.
 //
-// Besides the workers there is a fast lane. It sees each waiting message once, in the
-// same order of turns, without taking it. It is for work that should not wait for a free
-// worker.
+// Besides the workers, there is a fast lane. It returns each waiting message once, in the same
+// order, without taking it. Use it for work that should not wait for a free worker.
 //
-// Redis may lose messages. They are hints to look at a record elsewhere, and the owner
-// of the records adds the ids again after Redis was emptied. Redis must not evict keys
+// Redis may lose messages. They are only hints to process a record in another store. The owner of
+// the records adds the ids again after Redis has lost its data. Redis must not evict keys
 // (maxmemory-policy noeviction).
 //
 // # Keys
 //
-// The stream holds exactly the messages that wait or are being worked on, so scale
-// workers by its length. Its consumer group knows which worker took which message.
-// Workers do not read the stream in order: the sorted set :waiting lists the entries by
-// tenant, and :turns has the order of the tenants. Both are only an index, and adding
-// an id again repairs them. Delayed messages are in :delayed. They return to the stream
-// at the first call of Next or Add after their time.
+// The stream contains exactly the waiting and taken messages, so scale workers by its length. Its
+// consumer group records which worker took which message. Workers do not read the stream in order:
+// the sorted set :waiting contains the entries by tenant, and :turns contains the order of the
+// tenants. Both are only an index, and adding an id again repairs them. Delayed messages are in
+// :delayed. They return to the stream at the first call of Next or Add after their time.
 package queue
 
 import (
@@ -41,7 +38,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The queue's own errors.
+// Errors of the queue.
 var (
 	ErrEmpty = errors.New("queue: nothing to do")
 	ErrLost  = errors.New("queue: another worker has the message, or Redis was emptied")
@@ -50,18 +47,17 @@ var (
 // Options configure a queue. Zero fields have defaults.
 type Options struct {
 	Name    string        // the queue's name; "jobs"
-	Silence time.Duration // how long a worker may be silent before another gets its message; 20 s
+	Silence time.Duration // how long a worker may send no heartbeat before another gets its message; 20 s
 	Timeout time.Duration // bounds a call to Redis, not counting waiting; 3 s
 	Now     func() time.Time
 }
 
-// Queue is one stream with its group of workers. It may be used from many
-// goroutines.
+// Queue is one stream with its group of workers. It is safe for concurrent use.
 type Queue struct {
 	redis redis.UniversalClient
 	opt   Options
-	// keys are the keys of every script, in the order in which prelude names them. They
-	// share a hash tag, so that scripts work on a Redis Cluster.
+	// keys are the keys of every script, in the order in which prelude names them. They share a
+	// hash tag, so that the scripts work in a Redis Cluster.
 	keys   []string
 	stream string
 	sweeps string
@@ -69,7 +65,7 @@ type Queue struct {
 
 const group = "workers"
 
-// New makes a queue over an open client. It does not call Redis.
+// New returns a queue that uses an open client. It does not call Redis.
 func New(client redis.UniversalClient, opt Options) *Queue {
 	if opt.Name == "" {
 		opt.Name = "jobs"
@@ -91,29 +87,29 @@ func New(client redis.UniversalClient, opt Options) *Queue {
 	return q
 }
 
-// StreamKey returns the key of a queue's stream. An autoscaler reads its length (XLEN).
+// StreamKey returns the key of a queue's stream. An autoscaler reads the stream's length (XLEN).
 func StreamKey(name string) string { return "queue:{" + name + "}" }
 
 // Item is a message to add to a queue.
 type Item struct {
 	ID     string
-	Tenant string            // the tenant whose turn it takes; items without a tenant share a turn
+	Tenant string            // items take turns by tenant; items without a tenant share one turn
 	Trace  map[string]string // trace context for the worker that takes it
 }
 
 // Message is one taken item.
 type Message struct {
 	Item
-	Deliveries int // how often it was taken, this time included
+	Deliveries int // how often it was taken, including this time
 
 	queue    *Queue
 	entry    string
 	consumer string
 }
 
-// prelude names the keys and has the functions that the scripts share. A member of an
-// index is tenant, NUL, and the entry padded to a fixed width, so that within a tenant
-// the order of bytes is the order of arrival.
+// prelude defines the keys and the functions that the scripts share. A member of an index consists
+// of the tenant, NUL, and the entry padded to a fixed width, so that the members of a tenant are
+// sorted by arrival.
 const prelude = `
 local stream, ids, delayed, about, dead, waiting, turns, lane, laneturns, turn = unpack(KEYS)
 local function exists(entry) return #redis.call('XRANGE', stream, entry, entry) > 0 end
@@ -180,9 +176,9 @@ end
 
 func script(body string) *redis.Script { return redis.NewScript(prelude + body) }
 
-// add appends an id unless it waits or is being worked on already. After a partial loss
-// of data, an id whose entry is gone is added again, and an entry that has lost its place
-// in the index gets a new place. ARGV id tenant trace now
+// add appends an id unless its message is already waiting or taken. After a partial loss of data,
+// an id without an entry is added again, and an entry without a place in the index gets a new
+// place. ARGV id tenant trace now
 var add = script(`
 promote(ARGV[4])
 local entry = redis.call('HGET', ids, ARGV[1])
@@ -194,8 +190,8 @@ redis.call('ZREM', delayed, ARGV[1])
 append(ARGV[1], ARGV[2], ARGV[3])
 return 1`)
 
-// Add puts an item into the queue and reports whether it did. An item that is waiting or
-// taken already stays as it is. A delayed item becomes ready at once.
+// Add adds an item to the queue and reports whether it was added. An item that is already waiting
+// or taken does not change. A delayed item becomes ready immediately.
 func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	packed, err := json.Marshal(item.Trace)
 	if err != nil {
@@ -224,23 +220,23 @@ func (q *Queue) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cm
 	return s.Run(ctx, q.redis, q.keys, args...)
 }
 
-// grouped makes a call that needs the group, and creates the group if Redis is new or
-// was emptied.
+// grouped makes a call that needs the consumer group. It creates the group if Redis is new or has
+// lost its data.
 func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	err := call()
 	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
 		return err
 	}
-	// BUSYGROUP: another worker has just made it.
+	// BUSYGROUP: another worker has just created it.
 	if err := q.redis.XGroupCreateMkStream(ctx, q.stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
 		return fmt.Errorf("create group: %w", err)
 	}
 	return call()
 }
 
-// Next takes a message for a consumer, whose name must be unique in the group. A message
-// whose worker fell silent comes first. If there is none, Next takes the next message by
-// turns, and waits up to wait for one. ErrEmpty means that none came.
+// Next takes a message for a consumer. The consumer's name must be unique in the group. Messages of
+// workers without heartbeats take precedence. Otherwise Next takes the next message in turn order,
+// and waits for one for at most wait. ErrEmpty means that no message arrived.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -259,9 +255,9 @@ func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (
 	return m, err
 }
 
-// Peek returns the next waiting message and when it was added. The message stays in the
-// queue, but all callers together see it only once. Peek waits up to wait; ErrEmpty
-// means that there is none.
+// Peek returns the next waiting message and the time when it was added. It does not take the
+// message, but returns each message only once to all callers together. Peek waits for at most wait;
+// ErrEmpty means that there is no message.
 func (q *Queue) Peek(ctx context.Context, wait time.Duration) (id string, added time.Time, err error) {
 	err = q.await(ctx, wait, func() (string, error) {
 		found, err := q.run(ctx, peek).StringSlice()
@@ -286,9 +282,9 @@ func first(s []string) string {
 	return s[0]
 }
 
-// await calls try until try finds something and returns an empty seen. If try finds
-// nothing, it returns the newest entry that it saw. await then waits for the first entry
-// after that one, so it does not miss an entry that was added in between.
+// await calls try until try finds a message and returns an empty seen. If try finds no message, it
+// returns the newest entry that it has seen. await then waits for the first entry after it, so it
+// does not miss an entry that was added in between.
 func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen string, err error)) error {
 	for end := time.Now().Add(wait); ; {
 		seen, err := try()
@@ -318,8 +314,8 @@ func (q *Queue) woken(ctx context.Context, seen string, wait time.Duration) erro
 }
 
 var (
-	// XCLAIM with FORCE takes an entry that the group has not read. Reading would only
-	// return the oldest one. ARGV consumer now
+	// XCLAIM with FORCE takes an entry that the group has not read. Reading would return only the
+	// oldest entry. ARGV consumer now
 	take = script(`
 promote(ARGV[2])
 local entry, tenant = pick(waiting, turns)
@@ -334,7 +330,7 @@ if not entry then return {seen()} end
 return {entry, redis.call('XRANGE', stream, entry, entry)[1][2][2]}`)
 )
 
-// take takes the next message by turns. m is nil if there is none.
+// take takes the next message in turn order. m is nil if there is none.
 func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen string, err error) {
 	found, err := q.run(ctx, take, consumer, q.opt.Now().UnixMilli()).StringSlice()
 	if err != nil {
@@ -352,7 +348,7 @@ func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen str
 	return m, "", nil
 }
 
-// silent takes over a message of a silent worker.
+// silent takes over a message of a worker without heartbeats.
 func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -376,7 +372,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 			}
 			return m, nil
 		}
-		// Redis checks only a few entries in one call, and their workers may all be alive.
+		// Redis checks only a few entries per call, and all of their workers may be alive.
 		if next == "0-0" {
 			return nil, nil
 		}
@@ -389,14 +385,14 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	m.ID, _ = x.Values["id"].(string)
 	m.Tenant, _ = x.Values["tenant"].(string)
 	if packed, ok := x.Values["trace"].(string); ok {
-		_ = json.Unmarshal([]byte(packed), &m.Trace) // a broken trace must not lose the message
+		_ = json.Unmarshal([]byte(packed), &m.Trace) // a malformed trace must not cause the loss of the message
 	}
 	return m
 }
 
-// holds starts every script on a taken message. It ends the script unless the worker holds
-// the message. A bare XCLAIM would steal the message back from the worker that took it
-// over. ARGV entry consumer id, then the script's own arguments.
+// holds is the beginning of every script for a taken message. It ends the script unless the worker
+// holds the message. XCLAIM alone would steal the message from the worker that has taken it over.
+// ARGV entry consumer id, then further arguments of the script.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
 if #p == 0 or p[1][2] ~= ARGV[2] then return 0 end
@@ -435,21 +431,22 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", what, m.ID, err)
 	case ok == 0:
-		// The script did nothing: the message has another worker now, or is gone (see holds).
+		// The script had no effect: another worker has the message, or the message no longer exists
+		// (see holds).
 		return ErrLost
 	}
 	return nil
 }
 
-// Heartbeat says that the worker is still working. ErrLost means that another worker has
-// the message or that Redis was emptied. The record shows which.
+// Heartbeat reports that the worker is still working. ErrLost means that another worker has the
+// message or that Redis has lost its data. The record shows which of the two happened.
 func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "heartbeat for", heartbeat) }
 
-// Done removes the message after its work is finished.
+// Done removes the message after its work has finished.
 func (m *Message) Done(ctx context.Context) error { return m.run(ctx, "finish", done) }
 
-// Nack returns the message, and any worker can take it at once, as if it had not been
-// delivered. It goes behind the other messages of its tenant.
+// Nack returns the message to the queue, after the other messages of its tenant. Any worker can
+// take it immediately, and this delivery is not counted.
 func (m *Message) Nack(ctx context.Context) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {
@@ -458,8 +455,8 @@ func (m *Message) Nack(ctx context.Context) error {
 	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Delay puts the message back into the queue, but no worker gets it before the time until.
-// Before that time it is not in the stream, so an autoscaler does not count it.
+// Delay returns the message to the queue, but no worker gets it before the time until. Before that
+// time, it is not in the stream, so an autoscaler does not count it.
 func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {
@@ -468,16 +465,15 @@ func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	return m.run(ctx, "delay", delay, plain(m.Tenant), packed, until.UnixMilli())
 }
 
-// Bury moves the message to the dead letters (the stream :dead) for a person to
-// inspect. About the last thousand are kept.
+// Bury moves the message to the dead letters (the stream :dead) for a person to inspect. The stream
+// keeps about the last thousand messages.
 func (m *Message) Bury(ctx context.Context, reason string) error {
 	return m.run(ctx, "bury", bury, reason)
 }
 
-// Turn reports whether the caller should sweep now, so that a hundred workers do not query
-// the records a hundred times. every is the length of an interval, and in each interval one
-// caller gets true. If Redis is unreachable, all callers get true, because then only sweeps
-// find work.
+// Turn reports whether the caller should sweep now. It prevents a hundred workers from querying the
+// records a hundred times. In each interval of length every, one caller gets true. If Redis is
+// unreachable, all callers get true, because then only sweeps find work.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -485,8 +481,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length returns how many messages wait or are being worked on, without delayed ones. Scale
-// workers by this number, not by the group's lag, which Redis loses when entries are deleted.
+// Length returns the number of waiting and taken messages, without delayed messages. Scale workers
+// by this number, not by the group's lag, which becomes unknown when entries are deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

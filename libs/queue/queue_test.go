@@ -35,7 +35,7 @@ func take(t *testing.T, q *queue.Queue, consumer string) *queue.Message {
 	t.Helper()
 	m, err := q.Next(t.Context(), consumer, time.Second)
 	if err != nil {
-		t.Fatalf("Next for %s: %v", consumer, err)
+		t.Fatalf("Next for %s: got %v, want a message", consumer, err)
 	}
 	return m
 }
@@ -53,7 +53,7 @@ func TestMessageIsDeliveredOnceWithItsTraceAndGoneWhenDone(t *testing.T) {
 	add(t, q, "a", "a", "a")
 	m := take(t, q, "w1")
 	if m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
-		t.Errorf("message = %+v", m)
+		t.Errorf("message = %+v, want a in its first delivery with its trace", m)
 	}
 	add(t, q, "a") // a taken message counts as in the queue
 	empty(t, q)
@@ -86,23 +86,23 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 		"Delay": old.Delay(t.Context(), time.Now()), "Bury": old.Bury(t.Context(), "r"),
 	} {
 		if !errors.Is(err, queue.ErrLost) {
-			t.Errorf("%s by the replaced worker = %v, want ErrLost", name, err)
+			t.Errorf("%s of the replaced worker = %v, want ErrLost", name, err)
 		}
 	}
 	if err := m.Heartbeat(t.Context()); err != nil {
-		t.Errorf("Heartbeat by the new worker = %v", err)
+		t.Errorf("Heartbeat of the new worker = %v, want no error", err)
 	}
 }
 
 func TestHeartbeatsKeepTheMessage(t *testing.T) {
 	t.Parallel()
 	for silence := 300 * time.Millisecond; !keptByHeartbeats(t, silence); silence *= 2 {
-		t.Logf("this machine was too busy to send a heartbeat within %v", silence)
+		t.Logf("the machine was too busy to send a heartbeat within %v", silence)
 	}
 }
 
-// keptByHeartbeats reports whether heartbeats could be sent in time. If not, the worker
-// was silent, and another worker takes over its message rightly.
+// keptByHeartbeats reports whether heartbeats could be sent in time. If not, another worker may
+// take over the message.
 func keptByHeartbeats(t *testing.T, silence time.Duration) bool {
 	t.Helper()
 	q, _ := open(t, queue.Options{Silence: silence})
@@ -116,7 +116,7 @@ func keptByHeartbeats(t *testing.T, silence time.Duration) bool {
 			continue
 		}
 		if time.Since(beat) < silence {
-			t.Fatalf("Heartbeat: %v; another worker got %+v, %v", heartbeat, other, err)
+			t.Fatalf("Heartbeat = %v, and another worker got %+v, %v; want the message kept", heartbeat, other, err)
 		}
 		return false
 	}
@@ -131,7 +131,7 @@ func TestReturnedMessageIsFreeAtOnceAndNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := take(t, q, "w2"); m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
-		t.Errorf("message = %+v, want a as in its first delivery", m)
+		t.Errorf("message = %+v, want a in its first delivery", m)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestDelayedMessageComesWhenDue(t *testing.T) {
 	now = now.Add(time.Minute)
 	mu.Unlock()
 	if m := take(t, q, "w1"); m.ID != "a" {
-		t.Errorf("message = %+v", m)
+		t.Errorf("message = %+v, want a", m)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestEmptiedRedisIsUsableAtOnce(t *testing.T) {
 	empty(t, q)
 	add(t, q, "a")
 	if m := take(t, q, "w"); m.ID != "a" {
-		t.Errorf("message = %+v", m)
+		t.Errorf("message = %+v, want a", m)
 	}
 }
 
@@ -226,11 +226,11 @@ func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *test
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	add(t, q, "a", "b", "c")
-	take(t, q, "w1") // a is taken, so the fast lane need not see it
+	take(t, q, "w1") // a is taken, so the fast lane does not return it
 	peek := func() (string, error) {
 		id, added, err := q.Peek(t.Context(), time.Millisecond)
 		if err == nil && time.Since(added).Abs() > time.Minute {
-			t.Errorf("%s was added at %v", id, added)
+			t.Errorf("Peek returned %v as the time of %s, want about now", added, id)
 		}
 		return id, err
 	}
@@ -240,10 +240,10 @@ func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *test
 		}
 	}
 	if got, err := peek(); !errors.Is(err, queue.ErrEmpty) {
-		t.Errorf("then Peek returned %q, %v", got, err)
+		t.Errorf("Peek after the last message = %q, %v, want ErrEmpty", got, err)
 	}
 	if m := take(t, q, "w2"); m.ID != "b" {
-		t.Errorf("the worker gets %q, want b", m.ID)
+		t.Errorf("the worker got %q, want b", m.ID)
 	}
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -292,12 +292,12 @@ func TestAThousandMessagesOfOneTenantKeepNobodyWaiting(t *testing.T) {
 		t.Errorf("order of the fast lane (-want +got):\n%s", diff)
 	}
 	if n, err := q.Length(t.Context()); err != nil || n != 1003 {
-		t.Errorf("Length = %d, %v; want all 1003, taken and waiting", n, err)
+		t.Errorf("Length = %d, %v; want 1003, including taken messages", n, err)
 	}
 }
 
-// A tenant that adds its next message whenever its previous one is taken must not
-// overtake the others forever.
+// A tenant that adds its next message whenever its previous message is taken must not starve the
+// other tenants.
 func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	t.Parallel()
 	q, _ := open(t, queue.Options{})
@@ -316,8 +316,8 @@ func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	}
 }
 
-// After an upgrade, the stream may have entries that the older version added without an
-// index. The sweep adds their ids again.
+// After an upgrade, the stream may contain entries without an index from the older version. The
+// sweep adds their ids again.
 func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
@@ -330,7 +330,7 @@ func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	}
 	addFor(t, q, "tenant", "a", "a")
 	if m := take(t, q, "w"); m.ID != "a" {
-		t.Errorf("message = %+v", m)
+		t.Errorf("message = %+v, want a", m)
 	}
 	empty(t, q)
 	addFor(t, q, "tenant", "a") // a taken message counts as in the queue
@@ -355,7 +355,7 @@ func TestAWaitingReaderIsWoken(t *testing.T) {
 	begun := time.Now()
 	add(t, q, "a")
 	if id := <-got; id != "a" || time.Since(begun) > 10*time.Second {
-		t.Errorf("the waiting reader got %q after %v", id, time.Since(begun))
+		t.Errorf("the waiting reader got %q after %v, want a within 10 s", id, time.Since(begun))
 	}
 }
 
@@ -363,10 +363,10 @@ func TestOneOfManySweepsAtATime(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	if !q.Turn(t.Context(), time.Minute) || q.Turn(t.Context(), time.Minute) {
-		t.Error("want only the first caller to sweep")
+		t.Error("Turn did not return true for exactly the first caller")
 	}
 	_ = client.Close()
 	if !q.Turn(t.Context(), time.Minute) {
-		t.Error("without Redis, every caller must sweep")
+		t.Error("Turn without Redis = false, want true")
 	}
 }

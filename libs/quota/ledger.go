@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Collection holds a ledger for each account and kind that has a limit,
-// {account}~{kind}, and the fences of the ledgers' leases, {account}~{kind}~{lease}.
+// Collection contains a ledger for each limited kind of each account, {account}~{kind}, and the
+// fences of the ledgers' leases, {account}~{kind}~{lease}.
 const Collection = "quotas"
 
 // Forget removes all ledgers and fences of an account that is being erased.
@@ -22,8 +22,8 @@ func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
 	return db.EraseAll(ctx, "remove ledgers", db.Collection(Collection).Where("accountId", "==", account), 450)
 }
 
-// document is a ledger or a fence. A ledger's state is one text: no query needs its
-// parts, and an index on times, which rise in all ledgers at once, would be a hot spot.
+// document is a ledger or a fence. The state of a ledger is stored as one text: queries do not need
+// its parts, and an index on times, which rise in all ledgers, would be a hot spot.
 type document struct {
 	AccountID string `firestore:"accountId"`
 	State     string `firestore:"state"`
@@ -31,16 +31,16 @@ type document struct {
 
 // ledger is the state of a ledger while a transaction reads and changes it.
 type ledger struct {
-	// Granted is how many places were given out, to records and on lease.
+	// Granted is the number of granted places, used by records or leased.
 	Granted int64 `json:"granted"`
 	// Next is when the ledger may be written again. In a burst, writes may be earlier.
 	Next time.Time `json:"next"`
-	// Counted is when Granted was last corrected by a count.
+	// Counted is the time of the last count that corrected Granted.
 	Counted time.Time         `json:"counted"`
 	Leases  map[string]*entry `json:"leases,omitempty"`
 
 	now     time.Time // by Firestore's clock
-	updated time.Time // when the ledger was written last; zero if never
+	updated time.Time // time of the last write of the ledger; zero if never written
 }
 
 // entry is a lease in the ledger.
@@ -48,24 +48,25 @@ type entry struct {
 	// N is an upper bound on the number of places that are unused or taken by in-flight
 	// changes.
 	N int64 `json:"n"`
-	// At is when it was leased. Zero means the time of the ledger's last write, because a
-	// process does not know Firestore's time of its own commit.
+	// At is the time of the lease. Zero means the time of the ledger's last write, because a
+	// process does not learn Firestore's time of its own commit.
 	At     time.Time `json:"at,omitzero"`
 	Fenced bool      `json:"fenced,omitempty"`
 }
 
 const (
 	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
-	burst = 2 * pace                // how far writes may be ahead of the pace: three in a row
-	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low:
-	// a replica that learned late about a new limit may have created records without the ledger.
+	burst = 2 * pace                // how far writes may be ahead of the pace, which allows three consecutive writes
+	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low,
+	// because a replica that learned late about a new limit may have created records without the
+	// ledger.
 	drift = time.Hour
-	// young is how long other processes leave a fenced lease to its holder, which usually
-	// has changes waiting for it.
+	// young is the time in which other processes do not take back a fenced lease, because its
+	// holder usually has pending changes.
 	young = 2 * time.Second
-	// countsPerSecond is how many records a process counts a second for one account.
-	// Firestore charges one read for 1,000. The bound limits the cost of a large account
-	// that is full and tries to create again and again.
+	// countsPerSecond limits how many records a process counts per second for one account.
+	// Firestore charges one read per 1,000. This limits the cost of a large, full account with
+	// repeated create requests.
 	countsPerSecond = 100_000
 )
 
@@ -89,14 +90,14 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	var doc document
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
-			// An error would refuse every create of the account until somebody repairs the ledger.
-			// An empty ledger counts the records before it grants places, and is then written
-			// again. It has lost its leases, so the account may exceed its limit by the places
-			// that were on lease.
+			// An error would block every create of the account until the ledger is repaired. With
+			// an empty ledger, the records are counted before places are granted, and the ledger is
+			// written again. Its leases are lost, so the account may exceed its limit by the leased
+			// places.
 			d = &ledger{}
 		}
 	}
-	// The time of a read may be earlier than the time of the write that the read shows.
+	// The time of a read may be earlier than the time of the write that it returns.
 	d.updated = snap.UpdateTime
 	if d.now = snap.ReadTime; snap.UpdateTime.After(d.now) {
 		d.now = snap.UpdateTime
@@ -109,14 +110,14 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	return d, nil
 }
 
-// early returns how long to wait before the ledger may be written.
+// early returns how long to wait until the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
-	if wait <= 0 || wait > 10*pace { // no writer gets that far ahead of the pace, so the clock was set back
+	if wait <= 0 || wait > 10*pace { // no writer can be that far ahead of the pace, so the clock was set back
 		return 0
 	}
-	// The wait is random, because several replicas may wait for the same moment, and
-	// those that lose must read the ledger again.
+	// The wait is random, because several replicas may wait at the same time, and the losers must
+	// read the ledger again.
 	return wait + mathrand.N(pace/5)
 }
 
@@ -137,7 +138,7 @@ type grant struct {
 	gone   []string  // fenced leases that end
 	lease  *lease    // the new lease, or nil
 	held   []*lease  // the leases of this process after the commit
-	// returned is how many places of each lease go back to the ledger with the commit.
+	// returned is how many places of each lease the commit returns to the ledger.
 	returned map[*lease]int64
 }
 
@@ -164,10 +165,10 @@ func (t *grant) write(tx *firestore.Transaction) error {
 	return tx.Set(t.g.ledger(t.key), document{AccountID: t.limit.Account, State: string(state)})
 }
 
-// ask takes places from the ledger. This change's own commit uses the places for this
-// change. The places for the changes that follow are leased.
+// ask takes places from the ledger. The places for this change are used by its commit. The places
+// for later changes are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
-	// Take both times before the read, so that neither a count nor a lease looks newer than it is.
+	// Take both times before the read, so that counts and leases do not appear newer than they are.
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
 	if err != nil {
@@ -181,26 +182,26 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While somebody can still use a lease, nobody knows how many of its places will be
-		// used. So end the old leases first.
+		// While a lease can still be used, the number of its used places is unknown. So end the old
+		// leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
 			return 0, err
 		}
 	case d.now.Sub(d.Counted) > drift:
-		// This count is not urgent, so if it is slow, leave it for the next time.
+		// This count is not urgent. If it is slow, skip it until the next time.
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {
-			// Record it as counted. Otherwise every change would wait for the slow count again.
+			// Record it as counted, so that later changes do not wait for the slow count again.
 			room, d.Counted, err = c.want, d.now, nil
 		}
 		if err != nil || room == 0 {
 			return 0, err
 		}
 	default:
-		for _, id := range d.old(leaseTime + delivery) { // leases of processes that are gone
+		for _, id := range d.old(leaseTime + delivery) { // leases of processes that have ended
 			t.end(id)
 		}
 	}
@@ -237,16 +238,16 @@ func (t *grant) end(id string) {
 	delete(t.ledger.Leases, id)
 }
 
-// count corrects the ledger and returns how many of the wanted places are free. It
-// returns fewer only if the account certainly has no room for more.
+// count corrects the ledger and returns how many of the wanted places are free. It returns fewer
+// only if the account certainly has no more free places.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
 	rest, last := time.Until(c.a.rest), c.a.last
 	c.g.mu.Unlock()
 	switch {
 	case last.began.After(c.began) && last.ledger.Equal(d.updated):
-		// Another change counted for this request already. The count still holds: since then only
-		// leased places can have become records.
+		// Another change has already counted for this request. The count is still valid, because
+		// since then only leased places can have become records.
 	case rest > 0:
 		return 0, pause(min(rest, patience))
 	default:
@@ -272,7 +273,7 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	return min(c.want, max(left, 0)), nil
 }
 
-// lease adds a lease for the changes that wait or follow.
+// lease adds a lease for waiting and later changes.
 func (c *Claim) lease(t *grant) {
 	c.g.mu.Lock()
 	waiting, last, idle := c.a.waiting, c.a.chunk, t.since.Sub(c.a.asked)
@@ -297,27 +298,27 @@ const (
 	near       = 2  // a lease with a fence takes at most 1/near
 )
 
-// chunkOf returns how many places to lease at once. left is how many places are free, last
-// is the size of the last lease, idle is the time since that lease, and waiting is how many
-// places changes are waiting for.
+// chunkOf returns how many places to lease at once. left is the number of free places, last is the
+// size of the last lease, idle is the time since that lease, and waiting is the number of places
+// that waiting changes need.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0 || idle < young: // The last lease was too small, and the next chance may be seconds away.
+	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may be possible only after seconds.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))
 	}
 	want := min(max(firstChunk, last), mostChunk)
-	// Near the limit a change that is alone gets its own place and no lease, because a create
-	// of another process may be waiting for the other places.
+	// Near the limit, a single change gets only its own place without a lease, because a create in
+	// another process may need the other places.
 	if want <= left/far || waiting == 0 && idle > young {
 		return min(want, left/far), false
 	}
 	return min(want, left/near), true
 }
 
-// old lists the leases that may be taken back: leases that have expired, and leases with a
-// fence that are older than fenced.
+// old returns the leases that may be taken back: expired leases, and leases with a fence that are
+// older than fenced.
 func (d *ledger) old(fenced time.Duration) (ids []string) {
 	for id, e := range d.Leases {
 		if age := d.now.Sub(e.At); age > leaseTime+delivery || e.Fenced && age > fenced {
@@ -327,8 +328,8 @@ func (d *ledger) old(fenced time.Duration) (ids []string) {
 	return ids
 }
 
-// takeBack ends old leases. Their places stay granted until the next count. That count
-// reads the ledger after this change, so it includes a create that committed earlier.
+// takeBack ends old leases. Their places remain granted until the next count. That count reads the
+// ledger after this change, so it includes creates that were committed earlier.
 func (c *Claim) takeBack(ctx context.Context) error {
 	return c.g.db.Tx(ctx, "take back places", func(_ context.Context, tx *firestore.Transaction) error {
 		d, err := c.read(tx)

@@ -1,10 +1,10 @@
-// Package quota keeps an account within its limits, however fast it creates and on
-// however many replicas, and adds almost no cost to a create.
+// Package quota enforces the limits of accounts, at any rate of creates and with any number of
+// replicas, with almost no cost for each create.
 //
-// Counting and then writing is not enough: forty creates that count at once all see the
-// same free place. So each account and kind has one small document, the ledger, which
-// gives out places. It records how many places were given out, for good or on lease. A
-// create gets its place in one of three ways:
+// Counting and then writing is not enough: forty concurrent creates that count would all find the
+// same free place. So each account and kind has one small document, the ledger, which grants
+// places. It records how many places are granted, used or leased. A create gets its place in one of
+// three ways:
 //
 //	who                     how                                                  costs
 //	first in this process   its own transaction updates the ledger, and leases   1 read, 1 write
@@ -14,34 +14,34 @@
 //	later, near the         the same, and its transaction reads the lease        1 read
 //	limit
 //
-// Firestore accepts about one write a second to a document. So after a burst of three, a
-// ledger is written at most once a second. It records when it may be written next, by
-// Firestore's clock. In each process, only one change at a time asks the ledger. The others
-// wait for the places that it leases.
+// Firestore accepts about one write a second to a document. So after a burst of three, a ledger is
+// written at most once a second. It records the time of the next allowed write, by Firestore's
+// clock. In each process, only one change at a time asks the ledger. The other changes wait for the
+// places that this change leases.
 //
 // No limit is exceeded, because this invariant always holds:
 //
 //	records + places that may yet become records <= granted
 //
-// These rules keep it true:
+// These rules preserve it:
 //
 //   - Granted rises before a place is used, in a transaction that checks it against the
 //     limit.
-//   - Granted falls only to a count of the records plus all places on lease. The ledger
+//   - Granted decreases only to a count of the records plus all leased places. The ledger
 //     is read before the records are counted, so if another transaction leases, returns or
-//     takes back places meanwhile, this one starts again.
+//     takes back places at the same time, this one starts again.
 //   - A lease near the limit has its own document, the fence, which every create under the
-//     lease reads in its transaction. Taking the lease back deletes the fence. After that
-//     even a process that slept, or has a wrong clock, cannot commit.
+//     lease reads in its transaction. Taking the lease back deletes the fence. After that,
+//     even a process that was suspended, or has a wrong clock, cannot commit.
 //   - A lease far from the limit has no fence, only an expiry: its holder uses it for
-//     [leaseTime] after asking, and others take it back [delivery] after that. A commit
+//     [leaseTime] after asking, and other processes take it back [delivery] later. A commit
 //     has a deadline of a few seconds.
-//   - The places of a lease that was taken back stay granted until a later transaction
+//   - The places of a lease that was taken back remain granted until a later transaction
 //     counts. A create that committed before the lease was taken back is in that count.
 //
-// Deletions do not touch the ledger. When it has no place left, a count corrects it,
-// and only a count decides that an account is full. While other processes hold leased
-// places, a create waits, and then gets an error that asks its caller to retry.
+// Deletions do not change the ledger. When it has no places left, a count corrects it. Only a count
+// decides that an account is full. While other processes hold leased places, a create waits, and
+// then returns an error that asks the caller to retry.
 //
 // The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
 package quota
@@ -64,7 +64,7 @@ import (
 // Limit is a limit of one account.
 type Limit struct {
 	Account string
-	// Kind names what is limited: "links", "domains".
+	// Kind is the limited kind of record: "links", "domains".
 	Kind string
 	// Max is how many records the account may have. Zero or less means no limit.
 	Max int64
@@ -72,11 +72,11 @@ type Limit struct {
 	Count func(context.Context) (int64, error)
 }
 
-// ErrAsk means that a change without reads cannot get its places. This process has no
-// leased places, or their lease has a fence, which must be read.
-var ErrAsk = errors.New("the ledger has to be read")
+// ErrAsk means that a change without reads cannot get its places, because this process has no
+// leased places or their lease has a fence, which must be read.
+var ErrAsk = errors.New("the ledger must be read")
 
-// Gate gives out places. It is safe for concurrent use.
+// Gate grants places. It is safe for concurrent use.
 type Gate struct {
 	db  *firestoredb.DB
 	now func() time.Time
@@ -85,16 +85,16 @@ type Gate struct {
 	accounts map[string]*account
 }
 
-// account is this process's state of an account's places of one kind.
+// account is the state of the places of one account and kind in this process.
 type account struct {
 	key     string
 	chunk   int64         // size of the last lease
-	asked   time.Time     // when the ledger last gave places
+	asked   time.Time     // when the ledger last granted places
 	current *lease        // the lease in use; nil while the ledger is asked
 	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
-	waiting int64         // places that changes wait for while the ledger is asked
-	// full is the start of the last count that found no room; the limit was fullAt then.
+	waiting int64         // places that waiting changes need while the ledger is asked
+	// full is the start of the last count that found no free place, with the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -108,17 +108,17 @@ type counted struct {
 	ledger time.Time // when the ledger was last written
 }
 
-// lease is a number of places that the ledger has given to this process.
+// lease is a number of places that the ledger has leased to this process.
 type lease struct {
 	id     string
 	fenced bool
 	since  time.Time // a time just before the ledger was asked
 	have   int64     // places that no change has taken
-	out    int64     // places of changes that have not ended
+	out    int64     // places of in-flight changes
 }
 
-// fresh reports whether the places may be used. If the clock was set back, the lease's age
-// is unknown, so they may not be used.
+// fresh reports whether the places may be used. If the clock was set back, the age of the lease is
+// unknown, so its places may not be used.
 func (l *lease) fresh(now time.Time) bool {
 	age := now.Sub(l.since)
 	return age >= 0 && age < leaseTime
@@ -131,17 +131,17 @@ const (
 	// less than a minute, so the places of a killed process are free again within a
 	// minute.
 	delivery = 35 * time.Second
-	// patience is how long a create waits for a place before it gets an error that asks its
+	// patience is how long a create waits for a place before it returns an error that asks the
 	// caller to retry.
 	patience = 5 * time.Second
 	// commitTime is how much of a request's time is reserved for its commit.
 	commitTime = 3 * time.Second
-	// maxAccounts bounds the memory. When there are more accounts, this process forgets all
-	// of them and their leases.
+	// maxAccounts limits memory use. With more accounts, this process forgets all accounts and
+	// their leases.
 	maxAccounts = 10_000
 )
 
-// New makes a gate. If now is nil, the gate uses the system's clock.
+// New returns a gate. If now is nil, the gate uses the system clock.
 func New(db *firestoredb.DB, now func() time.Time) *Gate {
 	if now == nil {
 		now = time.Now
@@ -152,15 +152,15 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 // Claim holds the places of one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
-	began time.Time // when the request began; only a later count decides that the account is full
+	began time.Time // when the request began; only a count after this time decides that the account is full
 	since time.Time // when this change of the request began
 	limit Limit
 	a     *account
 	from  *lease // the lease that the places come from
 	n     int64
-	doubt *lease // the lease whose fence an attempt has not found
+	doubt *lease // a lease with a fence that an attempt has not found
 	want  int64  // how many places the commit uses
-	leads bool   // this change asks the ledger, and the others wait for it
+	leads bool   // this change asks the ledger, and other changes wait for it
 	grant *grant // the change to the ledger in this attempt's commit
 	seen  *grant // for a sum: becomes grant when the change adds to the sum
 	sent  bool   // this attempt has reached its commit
@@ -177,7 +177,7 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error of an attempt that has no place yet. after must run before the next attempt.
+// again is the error of an attempt that has no place yet. Call after before the next attempt.
 type again struct {
 	after func(context.Context) error
 }
@@ -193,9 +193,8 @@ func pause(d time.Duration) error {
 	}}
 }
 
-// Settle must be called after a change that has called [Claim.Room] or [Claim.Watch],
-// with the change's error. It repeats the change until the change no longer has to wait
-// for a place.
+// Settle must be called with the error of a change that has called [Claim.Room] or [Claim.Watch].
+// It repeats the change until the change no longer needs to wait for a place.
 func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
 	for {
@@ -217,19 +216,19 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 	}
 }
 
-// errLeft ends an attempt whose result did not reach [Claim.Settle].
+// errLeft is the error of an attempt that ended without [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
-// Leave ends the change. Call it even after a panic, because other changes wait for a change
-// that asks the ledger.
+// Leave ends the change. Call it even after a panic, because other changes may wait for this change
+// to ask the ledger.
 func (c *Claim) Leave() {
 	c.end(errLeft)
 	c.leave()
 }
 
-// Retry starts another attempt within the same transaction. It drops the change to the ledger
-// that the previous attempt prepared, because the new attempt may need no place and must not write
-// that change then.
+// Retry starts another attempt within the same transaction. It drops the change to the ledger that
+// the previous attempt prepared. The new attempt may need no place, and must then not write that
+// change.
 func (c *Claim) Retry() {
 	c.sent, c.grant, c.seen = false, nil, nil
 	c.g.mu.Lock()
@@ -237,11 +236,11 @@ func (c *Claim) Retry() {
 	c.put()
 }
 
-// Room returns how many of want places the change may use: all of them unless the account
-// is full. Call it among the reads of a transaction. For a change that reads nothing, tx is
-// nil, and Room may return [ErrAsk].
+// Room returns how many of the wanted places the change may use. These are all of them unless the
+// account is full. Call it among the reads of a transaction. For a change without reads, tx is nil,
+// and Room may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want = false, nil, want // reset what an earlier attempt of the transaction has set
+	c.sent, c.grant, c.want = false, nil, want // reset the state of an earlier attempt of the transaction
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -267,12 +266,12 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // a count that began after this request found no room
+	noRoom         // a count that began after this request found no free place
 	busy           // another change is asking the ledger
 	ask            // this change must ask the ledger
 )
 
-// take takes places from memory, or says how to get them.
+// take takes places from memory, or returns how to get them.
 func (c *Claim) take(mayRead bool) outcome {
 	g := c.g
 	g.mu.Lock()
@@ -295,14 +294,14 @@ func (c *Claim) take(mayRead bool) outcome {
 	case a.asking != nil:
 		return busy
 	case mayRead:
-		// From now on no change takes from the current lease, so its unused places can be
+		// From here on, no change takes places from the current lease, so its unused places can be
 		// returned.
 		a.current, a.asking, c.leads = nil, make(chan struct{}), true
 	}
 	return ask
 }
 
-// account finds or makes the entry of an account. The caller holds the lock.
+// account returns the entry of an account, and creates it if necessary. The caller holds the lock.
 func (g *Gate) account(key string) *account {
 	a := g.accounts[key]
 	if a == nil {
@@ -315,7 +314,7 @@ func (g *Gate) account(key string) *account {
 	return a
 }
 
-// put gives back places that this change has taken but not used. The caller holds the lock.
+// put returns places that this change has taken but not used. The caller holds the lock.
 func (c *Claim) put() {
 	if c.from != nil {
 		c.from.out -= c.n
@@ -324,10 +323,10 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the fence of the places' lease, so that the commit fails if the lease was
-// taken back meanwhile. A transaction sees the database as it was at its first read, which
-// may be before the lease was given. So a missing fence proves nothing at first. The lease
-// is gone only if the next attempt does not find the fence either.
+// fence reads the fence of the places' lease, so that the commit fails if the lease is taken back
+// in the meantime. A transaction reads a snapshot from its first read, which may be older than the
+// lease. So a missing fence is not conclusive at first. The lease has ended only if the next
+// attempt does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -360,7 +359,7 @@ func (a *account) forget(l *lease) {
 	}
 }
 
-// wait makes a change wait until another change has asked the ledger.
+// wait waits until another change has asked the ledger.
 func (c *Claim) wait() error {
 	return &again{func(ctx context.Context) error {
 		c.g.mu.Lock()
@@ -375,9 +374,9 @@ func (c *Claim) wait() error {
 		if asking == nil {
 			return nil
 		}
-		// The other change may start to count only when its own patience is almost used up. Wait
-		// for it, because its result also answers this change, which would otherwise have to wait
-		// for the next count. But leave time to commit.
+		// The other change may start to count only when its patience is almost used up. Wait for
+		// it, because its result also applies to this change, which would otherwise have to wait
+		// for the next count. But reserve time for the commit.
 		most := 2 * patience
 		if end, ok := ctx.Deadline(); ok {
 			left := time.Until(end)
@@ -395,9 +394,9 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, where a change learns only while it runs
-// whether it adds to the sum. Watch reads the ledger. The caller then adds up what is
-// stored. Call Watch among the transaction's reads.
+// Watch is for a limit on a sum, such as bytes, if a change learns only during its transaction
+// whether it adds to the sum. Watch reads the ledger. The caller then computes the current sum.
+// Call Watch among the transaction's reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -410,8 +409,8 @@ func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	return err
 }
 
-// Grow says that the change adds to the sum. It writes the ledger, so all other changes
-// that have read the same sum start again. About one change a second can succeed.
+// Grow records that the change adds to the sum. It writes the ledger, so all other changes that
+// have read the same sum are retried. About one change a second can succeed.
 func (c *Claim) Grow() error {
 	if c.seen == nil {
 		return nil // Watch was not called, so there is no limit
@@ -441,18 +440,18 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// Nothing was written if the attempt never reached its commit, if another writer won, or if a
-	// document of another change existed already.
+	// No write took effect if the attempt did not reach its commit, if another writer won, or if a
+	// document of another change already existed.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))
 	if l := c.from; l != nil {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, exists: // perhaps its own document: the commit's answer was lost
+		case err == nil, exists: // perhaps its own document, if the response to the commit was lost
 			l.out -= c.n
 		default:
-			// The commit may still arrive. The lease covers it until the lease is taken back.
+			// The commit may still take effect. The lease covers it until the lease is taken back.
 			c.a.forget(l)
 		}
 		c.from, c.n = nil, 0
@@ -462,7 +461,7 @@ func (c *Claim) end(err error) {
 	case err == nil:
 		c.a.leased(c.grant)
 	default:
-		c.a.held, c.a.current = nil, nil // the state of the ledger is unknown now
+		c.a.held, c.a.current = nil, nil // the state of the ledger is unknown
 	}
 	c.grant = nil
 }
@@ -479,7 +478,7 @@ func (a *account) leased(t *grant) {
 	}
 }
 
-// leave lets the next change ask the ledger.
+// leave allows the next change to ask the ledger.
 func (c *Claim) leave() {
 	if !c.leads {
 		return

@@ -21,12 +21,12 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// world is a database of things. Each account may have only a limited number of them.
+// world is a database of things. The number of things of each account is limited.
 type world struct {
 	t      *testing.T
 	db     *firestoredb.DB
 	server *local.Server
-	clock  *atomic.Int64 // Firestore's offset from the real clock, which it is ahead of
+	clock  *atomic.Int64 // how far Firestore's clock is ahead of the real clock
 	counts func(context.Context) (int64, error)
 }
 
@@ -44,7 +44,7 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// skewed returns the gate of a replica whose clock is wrong.
+// skewed returns the gate of a replica with a wrong clock.
 func (w world) skewed(by time.Duration) *quota.Gate {
 	return quota.New(w.db, func() time.Time { return time.Now().Add(by) })
 }
@@ -72,8 +72,8 @@ func (w world) limit(most int64) quota.Limit {
 
 var errFull = errors.New("full")
 
-// add makes one thing. It first tries a commit that reads nothing. before is called after a
-// place was found and before the commit.
+// add creates one thing. It first tries a commit without reads. before is called after a place was
+// found and before the commit.
 func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	return w.addFor(w.t.Context(), g, most, id, before)
 }
@@ -90,7 +90,7 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 				if !reads {
 					asked = nil
 				} else if snap, err := tx.Get(things.Doc(id)); err == nil && snap.Exists() {
-					return nil // an earlier attempt has made it
+					return nil // an earlier attempt has created it
 				}
 				room, err := c.Room(ctx, asked, w.limit(most), 1)
 				if err == nil && room == 0 {
@@ -114,8 +114,8 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 
 func nothing() {}
 
-// fill lets writers add as many things as they can until each gets the error that the
-// account is full. It returns how many they made.
+// fill lets writers add things until each of them gets the error that the account is full. It
+// returns how many things they created.
 func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) {
 	w.t.Helper()
 	var n atomic.Int64
@@ -130,7 +130,7 @@ func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) 
 					k++
 				case errors.Is(err, errFull):
 					if have := w.things(); have < most {
-						w.t.Errorf("the account was reported as full with %d of %d things", have, most)
+						w.t.Errorf("the account was reported as full with %d things, want %d", have, most)
 					}
 					return
 				case apierr.CodeOf(err) != apierr.RateLimited && apierr.CodeOf(err) != apierr.Unavailable && !errors.Is(err, firestoredb.ErrUncertain):
@@ -152,7 +152,7 @@ func TestOfManyCreatesAtOnceExactlyTheAllowedOnesSucceed(t *testing.T) {
 			w := newWorld(t)
 			made := w.fill(most, 40, w.skewed(0), w.skewed(0))
 			if have := w.things(); made != most || have != most {
-				t.Errorf("%d were made and %d exist, want %d", made, have, most)
+				t.Errorf("%d things were created and %d exist, want %d", made, have, most)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestFarFromTheLimitPlacesComeFromMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := w.db.Collection(quota.Collection).Documents(t.Context()).GetAll(); err != nil || len(left) != 0 {
-		t.Fatalf("an account without a limit has %d documents, %v", len(left), err)
+		t.Fatalf("an account without a limit has %d ledger documents, error %v; want 0", len(left), err)
 	}
 	for i, want := range []int64{2, 1, 1, 1} {
 		w.server.ResetStats()
@@ -174,7 +174,7 @@ func TestFarFromTheLimitPlacesComeFromMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := w.server.Stats().Writes; got != want {
-			t.Errorf("create %d: %d writes, want %d", i+1, got, want)
+			t.Errorf("create %d made %d writes, want %d", i+1, got, want)
 		}
 		if calls := w.server.Stats().Calls; want == 1 && (calls["BatchGetDocuments"] != 0 || calls["BeginTransaction"] != 0) {
 			t.Errorf("create %d: %v, want one commit", i+1, calls)
@@ -196,7 +196,7 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.server.Stats().Writes; got != 1 {
-		t.Errorf("%d writes, want 1, because places are left in memory", got)
+		t.Errorf("%d writes, want 1, because memory still has places", got)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 				case apierr.CodeOf(err) == apierr.RateLimited:
 					return
 				case err != nil:
-					t.Errorf("%v, want RATE_LIMITED while places are still on lease", err)
+					t.Errorf("got %v, want RATE_LIMITED while places are still leased", err)
 					return
 				}
 			}
@@ -225,7 +225,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 	wg.Wait()
 	if have := w.things(); have != most-2 {
-		t.Fatalf("there are %d things, want %d, because two places are on lease", have, most-2)
+		t.Fatalf("there are %d things, want %d, because two places are leased", have, most-2)
 	}
 	w.clock.Add(int64(56 * time.Second))
 	w.fill(most, 1, alive)
@@ -234,7 +234,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 }
 
-// fillTo adds things that the ledger does not know about until it counts.
+// fillTo adds things without the ledger, which includes them only after a count.
 func (w world) fillTo(n int64) {
 	w.t.Helper()
 	for i := w.things(); i < n; {
@@ -256,9 +256,8 @@ func (w world) fillTo(n int64) {
 	}
 }
 
-// Near the limit, correctness does not depend on clocks: a replica that stops between
-// finding a place and its commit, for however long, cannot use the place after it was taken
-// back.
+// Near the limit, correctness does not depend on clocks: a replica that is suspended between
+// finding a place and its commit cannot use the place after it was taken back.
 func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -292,7 +291,7 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	close(wake)
 	for i, done := range asleep {
 		if err := <-done; err == nil {
-			t.Errorf("replica %d used a place that had been taken back", i)
+			t.Errorf("replica %d used a place that had been taken back, want an error", i)
 		}
 	}
 	if have := w.things(); have != most {
@@ -300,8 +299,8 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// A replica that loses responses does not know which places it has used. It must neither
-// exceed the limit nor lose places forever. The clocks of the replicas do not matter.
+// A replica that loses responses does not know which places it has used. It must neither exceed the
+// limit nor lose places permanently. The clocks of the replicas do not matter.
 func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -311,7 +310,7 @@ func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 11, Times: 4, Code: codes.DeadlineExceeded, LoseAnswer: true})
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // leases whose commit got no response are taken back once they are old enough
+	go func() { // leases of commits without a response are taken back when they are old enough
 		for {
 			select {
 			case <-stop:
@@ -347,7 +346,7 @@ func TestAnErasedAccountLeavesNoLedger(t *testing.T) {
 		t.Fatalf("%d documents, want the ledger and a fence", n)
 	}
 	if err := quota.Forget(t.Context(), w.db, "acc"); err != nil || kept() != 0 {
-		t.Errorf("%d documents are left, %v", kept(), err)
+		t.Errorf("%d ledger documents after Forget, error %v; want 0", kept(), err)
 	}
 }
 
@@ -359,7 +358,7 @@ func TestADeletedRecordMakesRoomAtOnce(t *testing.T) {
 	for i := range 3 {
 		w.clock.Add(int64(time.Minute))
 		if err := w.add(g[i%2], 5, "new", nothing); !errors.Is(err, errFull) {
-			t.Fatalf("%v, want full", err)
+			t.Fatalf("got %v, want the error of a full account", err)
 		}
 		some, err := w.db.Collection("things").Limit(1).Documents(t.Context()).GetAll()
 		if err != nil {
@@ -369,7 +368,7 @@ func TestADeletedRecordMakesRoomAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.add(g[i%2], 5, fmt.Sprint("new", i), nothing); err != nil {
-			t.Errorf("after a deletion: %v", err)
+			t.Errorf("add after a deletion: got %v, want no error", err)
 		}
 	}
 }
@@ -394,13 +393,12 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 	wg.Wait()
 	most := w.server.MaxSustainedWrites(10 * time.Second)
 	if took := time.Since(end.Add(-4 * time.Second)).Seconds(); float64(most.Writes) > 4+took || n.Load() < 200 {
-		t.Errorf("%d creates; the document with the most writes is %s, with %d writes in %.1f s", n.Load(), most.Document, most.Writes, took)
+		t.Errorf("%d creates, want at least 200; the document with the most writes is %s, with %d writes in %.1f s, want at most 4 and one per second", n.Load(), most.Document, most.Writes, took)
 	}
 }
 
-// A transaction sees the database as it was at its first read. If it gets a lease that is
-// younger than that from memory, it does not see the lease's fence, and must not conclude
-// that the lease is gone.
+// A transaction reads a snapshot from its first read. If it gets a newer lease from memory, it does
+// not see the fence of that lease, and must not conclude that the lease has ended.
 func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -428,7 +426,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	}
 	w.server.ResetStats()
 	if err := c.Settle(t.Context(), try(), try); err != nil || tries != 2 {
-		t.Fatalf("%d tries, %v; want 2", tries, err)
+		t.Fatalf("%d attempts with error %v; want 2", tries, err)
 	}
 	// Five things, the ledger twice, and a fence.
 	if n := w.server.Stats().Writes; n != 5+1+2 {
@@ -453,9 +451,8 @@ func TestABurstUnderASmallLimitIsServedAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// While a large account is full, its records are counted only every few seconds. All creates
-// that wait for a count must get its result, however long it takes, not only the create that
-// counts.
+// While a large account is full, its records are counted only every few seconds. All creates that
+// wait for a count must get its result, even if the count is slow.
 func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	t.Parallel()
 	const most = 50_000 // counted every half second
@@ -471,9 +468,9 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	}
 	g := quota.New(w.db, nil)
 	if err := w.add(g, most, "first", nothing); !errors.Is(err, errFull) {
-		t.Fatalf("a create in a full account: %v", err)
+		t.Fatalf("create in a full account: got %v, want the error of a full account", err)
 	}
-	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // one request for all, which began before the second count
+	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // one request for all creates, which began before the second count
 	answers := make(chan error, 8)
 	for i := range cap(answers) {
 		go func() { answers <- w.addFor(ctx, g, most, fmt.Sprint(i), nothing) }()
@@ -483,16 +480,16 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	close(end)
 	for range cap(answers) {
 		if err := <-answers; !errors.Is(err, errFull) {
-			t.Errorf("a create that waited for the count: %v", err)
+			t.Errorf("create that waited for the count: got %v, want the error of a full account", err)
 		}
 	}
 	if n := calls.Load(); n != 2 {
-		t.Errorf("the records were counted %d times", n)
+		t.Errorf("the records were counted %d times, want 2", n)
 	}
 }
 
-// A request may need several changes: one that finds too little room for everything, and one
-// that takes what there is. The second change uses the first one's count.
+// A request may need several changes: a first change that finds too few places, and a second change
+// that takes the available places. The second change uses the count of the first.
 func TestTheChangesOfARequestShareACount(t *testing.T) {
 	t.Parallel()
 	const most = 500_000 // counted every five seconds
@@ -521,12 +518,12 @@ func TestTheChangesOfARequestShareACount(t *testing.T) {
 		return room
 	}
 	if got := room(5); got != 2 {
-		t.Errorf("room for %d of five, want 2", got)
+		t.Errorf("Room = %d of five, want 2", got)
 	}
 	if got := room(2); got != 2 {
-		t.Errorf("room for %d of two, want both", got)
+		t.Errorf("Room = %d of two, want 2", got)
 	}
 	if n := calls.Load(); n != 1 {
-		t.Errorf("the records were counted %d times", n)
+		t.Errorf("the records were counted %d times, want 1", n)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If a video's own budget is used up, a refused try must not store a rule for the network
-// that made it.
+// If a video's budget is used up, a refused attempt must not store a rule for the network that made
+// it.
 func TestRefusedTriesTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -21,15 +21,15 @@ func TestRefusedTriesTakeNoMemory(t *testing.T) {
 	for i := 1; i <= 1000; i++ {
 		refused, wait := l.Take(t.Context(), video, network(i))
 		if wait == 0 {
-			t.Fatalf("attempt %d was not refused", i)
+			t.Fatalf("attempt %d was allowed, want it refused", i)
 		}
 		l.Refund(t.Context(), refused)
 	}
 	if n := len(l.tries); n != 2 {
-		t.Errorf("%d keys in memory, want only those of the attempt that was counted", n)
+		t.Errorf("%d keys in memory, want only those of the counted attempt", n)
 	}
 	l.Refund(t.Context(), first)
 	if n := len(l.tries); n != 0 {
-		t.Errorf("%d keys in memory after its refund", n)
+		t.Errorf("%d keys in memory after the refund, want 0", n)
 	}
 }

@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// Misses gives each network a budget of lookups that find nothing: unknown slugs,
-// unknown keys. Only misses use it up, so a network that asks for existing records is
-// never slowed down. A network that has used up its budget gets one lookup a second,
-// and cached answers.
+// Misses gives each network a budget of lookups without a result, such as unknown slugs or keys.
+// Only misses use it up, so a network that requests existing records is never slowed down. A
+// network that has used up its budget gets one lookup a second, and cached responses.
 //
-// Each process has its own Misses, so the number of misses that a scanner can cause
-// grows only with the number of replicas.
+// Each process has its own Misses, so a scanner can cause more misses only if there are more
+// replicas.
 //
-// A network is one IPv4 address or one IPv6 /64, since every IPv6 client has at least a
-// /64 to itself.
+// A network is one IPv4 address or one IPv6 /64, because every IPv6 client has at least a /64.
 type Misses struct {
 	burst float64
 	every time.Duration
@@ -28,20 +26,20 @@ type Misses struct {
 
 // MissOptions tune [Misses]; zero fields take the defaults.
 type MissOptions struct {
-	Burst    int           // misses that a network may make at once; 300
+	Burst    int           // misses that a network may cause in a burst; 300
 	Every    time.Duration // time in which one miss is regained; 1 s
 	Networks int           // networks in memory; 50,000 (about 8 MiB)
 	Now      func() time.Time
 }
 
-// spent records how much of its budget a network had used up at a certain time.
+// spent records the used part of a network's budget at a certain time.
 type spent struct {
 	misses float64
 	at     time.Time
-	next   time.Time // when an exhausted network may ask again
+	next   time.Time // when a network without budget may ask again
 }
 
-// NewMisses makes a Misses in which all budgets are full.
+// NewMisses returns a Misses with full budgets.
 func NewMisses(o MissOptions) *Misses {
 	if o.Burst <= 0 {
 		o.Burst = 300
@@ -73,13 +71,13 @@ func Network(addr netip.Addr) netip.Prefix {
 	return p
 }
 
-// Wait returns how long addr's network must wait before a lookup in a store. If it returns
-// zero, look up now, and call [Misses.Miss] if the store finds nothing. Otherwise answer
-// RATE_LIMITED with the returned time.
+// Wait returns how long addr's network must wait before a lookup in a store. If it returns zero,
+// look up now, and call [Misses.Miss] if the store finds nothing. Otherwise return RATE_LIMITED
+// with the returned time.
 //
-// Concurrent lookups may together overdraw the budget. Their misses are still counted, so
-// the network pays for them afterwards. The alternative, reserving a miss for
-// each lookup, would refuse a network that asks for many existing records at once.
+// Concurrent lookups may together overdraw the budget. Their misses are still counted as a debt.
+// The alternative, reserving a miss for each lookup, would refuse a network that requests many
+// existing records at the same time.
 func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	now := m.now()
 	m.mu.Lock()
@@ -92,8 +90,8 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	if wait := s.next.Sub(now); wait > 0 {
 		return wait
 	}
-	// The budget is used up, so the network gets one lookup per m.every. Take this one now,
-	// before its outcome is known, so that concurrent lookups do not all pass.
+	// The budget is used up, so the network gets one lookup per m.every. Count this lookup before
+	// its outcome is known, so that concurrent lookups do not all pass.
 	s.next = now.Add(m.every)
 	m.networks[network] = s
 	return 0
@@ -108,7 +106,7 @@ func (m *Misses) Missed(addr netip.Addr) bool {
 	return known && m.left(s, now) < m.burst
 }
 
-// Miss counts a lookup by addr's network that found nothing.
+// Miss counts a lookup of addr's network without a result.
 func (m *Misses) Miss(addr netip.Addr) {
 	now := m.now()
 	m.mu.Lock()
@@ -123,7 +121,7 @@ func (m *Misses) Miss(addr netip.Addr) {
 	m.networks[network] = spent{misses: min(m.burst-m.left(s, now)+1, 2*m.burst), at: now, next: now.Add(m.every)}
 }
 
-// left returns what remains of the budget. It is negative for a network in debt.
+// left returns the remaining budget. It is negative for a network in debt.
 func (m *Misses) left(s spent, now time.Time) float64 {
 	if s.at.IsZero() {
 		return m.burst
@@ -132,9 +130,9 @@ func (m *Misses) left(s spent, now time.Time) float64 {
 	return min(m.burst, m.burst-s.misses+back)
 }
 
-// makeRoom forgets networks with a full budget and, if that is not enough, some of the
-// others. A scan from more networks than fit in memory is slowed down less, but memory
-// stays bounded.
+// makeRoom forgets networks with a full budget and, if that is not enough, some of the other
+// networks. A scan from more networks than fit in memory is slowed down less, but memory use is
+// bounded.
 func (m *Misses) makeRoom(now time.Time) {
 	for n, s := range m.networks {
 		if m.left(s, now) >= m.burst {

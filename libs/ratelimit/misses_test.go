@@ -17,7 +17,7 @@ func misses(o ratelimit.MissOptions) (*ratelimit.Misses, *time.Time) {
 	return ratelimit.NewMisses(o), &now
 }
 
-// scan makes n lookups that find nothing, and returns how many of them were allowed.
+// scan makes n lookups without a result, and returns how many of them were allowed.
 func scan(m *ratelimit.Misses, addr netip.Addr, n int) (asked int) {
 	for range n {
 		if m.Wait(addr) == 0 {
@@ -33,20 +33,20 @@ func TestANetworkThatHasSpentItsMissesAsksOnceASecond(t *testing.T) {
 	m, now := misses(ratelimit.MissOptions{Burst: 10})
 	addr := netip.MustParseAddr("192.0.2.1")
 	if n := scan(m, addr, 100); n != 10 {
-		t.Errorf("%d misses at once, want 10", n)
+		t.Errorf("%d misses allowed in a burst, want 10", n)
 	}
 	for i := range 30 {
 		*now = now.Add(time.Second)
 		if n := scan(m, addr, 100); n != 1 {
-			t.Fatalf("second %d: %d lookups, want 1", i, n)
+			t.Fatalf("second %d: %d lookups allowed, want 1", i, n)
 		}
 	}
 	if wait := m.Wait(addr); wait <= 0 || wait > time.Second {
-		t.Errorf("wait %s, want at most a second", wait)
+		t.Errorf("Wait = %s, want at most a second", wait)
 	}
 	*now = now.Add(time.Hour)
 	if n := scan(m, addr, 100); n != 10 {
-		t.Errorf("%d misses after an hour's rest, want 10", n)
+		t.Errorf("%d misses allowed after an hour, want 10", n)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestHitsSpendNothing(t *testing.T) {
 	m, _ := misses(ratelimit.MissOptions{Burst: 10})
 	for i := range 10_000 {
 		if wait := m.Wait(netip.MustParseAddr("192.0.2.1")); wait != 0 {
-			t.Fatalf("lookup %d waits %s although all earlier ones found something", i, wait)
+			t.Fatalf("Wait = %[2]s for lookup %[1]d, want 0 because all earlier lookups had a result", i, wait)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.1")
 	for range 1000 {
 		if m.Wait(addr) != 0 {
-			t.Fatal("a lookup was refused before any miss was counted")
+			t.Fatal("a lookup was refused before any miss was counted, want it allowed")
 		}
 	}
 	for range 1000 {
@@ -74,11 +74,11 @@ func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
 	}
 	*now = now.Add(9 * time.Second)
 	if n := scan(m, addr, 100); n != 1 {
-		t.Errorf("%d lookups, want 1, because the network is still in debt", n)
+		t.Errorf("%d lookups allowed, want 1, because the network is still in debt", n)
 	}
 	*now = now.Add(21 * time.Second)
 	if n := scan(m, addr, 100); n < 8 {
-		t.Errorf("%d lookups after 30 s, want about one budget, because the debt is bounded", n)
+		t.Errorf("%d lookups allowed after 30 s, want about one budget, because the debt is bounded", n)
 	}
 }
 
@@ -88,21 +88,21 @@ func TestNetworks(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		"neighbours in IPv4":          {"192.0.2.1", "192.0.2.2", false},
-		"one /64 of IPv6":             {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
-		"two /64s of IPv6":            {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
-		"IPv4 and its mapped form":    {"192.0.2.1", "::ffff:192.0.2.1", true},
-		"one link-local, two zones":   {"fe80::1%eth0", "fe80::1%eth1", true},
-		"IPv4 in the IPv6 of another": {"192.0.2.1", "2001:db8::192.0.2.1", false},
+		"adjacent IPv4 addresses":             {"192.0.2.1", "192.0.2.2", false},
+		"same /64 of IPv6":                    {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+		"different /64s of IPv6":              {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+		"IPv4 and its IPv4-mapped form":       {"192.0.2.1", "::ffff:192.0.2.1", true},
+		"link-local address in two zones":     {"fe80::1%eth0", "fe80::1%eth1", true},
+		"IPv4-mapped form of another address": {"192.0.2.1", "2001:db8::192.0.2.1", false},
 	} {
 		if same := ratelimit.Network(netip.MustParseAddr(tt.a)) == ratelimit.Network(netip.MustParseAddr(tt.b)); same != tt.same {
-			t.Errorf("%s: same = %v, want %v", name, same, tt.same)
+			t.Errorf("%s: same network = %v, want %v", name, same, tt.same)
 		}
 	}
 	m, _ := misses(ratelimit.MissOptions{Burst: 3})
 	scan(m, netip.Addr{}, 10)
 	if m.Wait(netip.Addr{}) == 0 || m.Wait(netip.MustParseAddr("192.0.2.1")) != 0 {
-		t.Error("peers without an address must share one budget of their own")
+		t.Error("peers without an address do not share a separate budget, want one budget for all of them")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 100_000 {
 		addr := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
 		if m.Wait(addr) != 0 {
-			t.Fatal("a network that never missed is refused")
+			t.Fatal("a lookup of a network without misses was refused, want it allowed")
 		}
 		m.Miss(addr)
 		if n := m.Len(); n > 100 {

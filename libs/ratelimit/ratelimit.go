@@ -1,12 +1,11 @@
 // Package ratelimit limits how often a caller may try something. A [Limiter] counts attempts, such
-// as guesses of a password, exactly across all replicas. [Misses] bounds the cost of lookups that
-// find nothing. It counts them for each network and within one process.
+// as guesses of a password, exactly across all replicas. [Misses] limits the cost of lookups
+// without a result. It counts them for each network and within one process.
 //
-// While Redis answers, a Limiter's rule of n attempts in a window holds for every possible
-// window, in all replicas together. While Redis does not answer, each replica counts
-// only the attempts that it has seen itself and allows half as many: a limit on guessing
-// must still hold when Redis is down. No call fails a request or waits for Redis longer
-// than its budget.
+// While Redis is available, a Limiter's rule of n attempts in a window applies to every possible
+// window, across all replicas. While Redis is unreachable, each replica counts only its own
+// attempts and allows half as many, because guessing must be limited even during an outage of
+// Redis. No call fails a request or waits for Redis longer than its budget.
 package ratelimit
 
 import (
@@ -49,22 +48,21 @@ type try struct {
 	at time.Time
 }
 
-// New makes a limiter. If client is nil, all attempts are counted locally, with the rules
-// unchanged.
+// New returns a limiter. If client is nil, it counts all attempts locally, with unchanged rules.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }
 
-// Try is a counted attempt. Refund it if it turns out to be harmless.
+// Try is a counted attempt. Refund it if it was harmless.
 type Try struct {
 	id    string
 	rules []Rule
 }
 
-// takeScript counts one attempt under a rule's key. If the rule has no room, it counts
-// nothing and returns the time in µs until there is room. Each call has only one key: a
-// Redis Cluster runs no script over keys on several servers, and the rules of all callers
-// must not end up on one server.
+// takeScript counts one attempt under a rule's key. If the rule is exhausted, it counts nothing and
+// returns the time in µs until an attempt is possible. Each call has only one key, because a Redis
+// Cluster cannot run a script with keys on several servers, and the rules of all callers must not
+// be stored on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -81,12 +79,12 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts an attempt under every rule. If a rule has no room, Take counts the attempt under
-// none of the rules, and wait is the time until that rule has room.
+// Take counts an attempt under every rule. If a rule is exhausted, Take counts the attempt under
+// none of the rules, and wait is the time until that rule allows an attempt.
 //
-// Rules are checked in order, up to the first that refuses. Put the narrowest rule first. Then
-// a caller that is refused by its own rule never takes a place, even for a moment, in a
-// rule that it shares with others.
+// Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first, so that
+// a caller that is refused by its own rule never uses an attempt of a shared rule, not even for a
+// moment.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
 	if l.redis == nil {
@@ -105,14 +103,14 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	})
 	switch {
 	case err != nil:
-		// Redis may have counted the attempt although its response is lost. Counting it here as well only
+		// Redis may have counted the attempt although its response was lost. Counting it here too only
 		// makes the limit stricter.
 		return t, l.takeLocally(t, 2)
 	case wait > 0:
 		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})
 		return t, wait
 	}
-	l.takeLocally(t, 0) // remembered in case Redis goes away
+	l.takeLocally(t, 0) // remembered for a later outage of Redis
 	return t, 0
 }
 
@@ -132,7 +130,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	if len(t.rules) == 0 || l.redis == nil {
 		return
 	}
-	// A refund that is lost costs the caller one attempt.
+	// A lost refund costs the caller one attempt.
 	_ = l.breaker.Call(ctx, budget, func(ctx context.Context) error {
 		pipe := l.redis.Pipeline()
 		for _, r := range t.rules {
@@ -143,8 +141,8 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	})
 }
 
-// takeLocally counts in this process's memory. A share of 1 applies the rules unchanged,
-// 2 allows half as many attempts, and 0 only counts.
+// takeLocally counts attempts in this process's memory. A share of 1 applies the rules unchanged, 2
+// allows half as many attempts, and 0 only counts.
 func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	now := l.now()
 	l.mu.Lock()
@@ -158,7 +156,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
-		// Allow at least one attempt. Otherwise a rule with a single attempt would refuse everybody.
+		// Allow at least one attempt. Otherwise a rule with a single attempt would refuse everyone.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}
@@ -175,8 +173,8 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep stores a key's attempts. The caller holds the mutex. A key without attempts is dropped. A
-// refused attempt is not stored, so a flood of refused keys takes no memory.
+// keep stores a key's attempts. The caller holds the mutex. It drops a key without attempts. A
+// refused attempt is not stored, so a flood of refused keys uses no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {
 		delete(l.tries, key)
@@ -185,9 +183,9 @@ func (l *Limiter) keep(key string, log []try) {
 	l.tries[key] = log
 }
 
-// forgetOld makes room. It drops keys without an attempt in the last hour first, then
-// arbitrary ones until an eighth is free. Otherwise, in a flood of keys, each new key
-// would cause a scan of all the others.
+// forgetOld frees memory. It first drops keys without an attempt in the last hour, and then
+// arbitrary keys until an eighth of the space is free. If it freed less, each new key in a flood of
+// keys would cause a scan of all other keys.
 func (l *Limiter) forgetOld(now time.Time) {
 	for k, log := range l.tries {
 		if len(log) == 0 || now.Sub(log[len(log)-1].at) > time.Hour {

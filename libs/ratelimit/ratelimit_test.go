@@ -28,11 +28,11 @@ func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 		*now = now.Add(700 * time.Millisecond)
 	}
 	if len(taken) < 18 {
-		t.Errorf("%d attempts in 7 minutes, want about 21", len(taken))
+		t.Errorf("%d attempts allowed in 7 minutes, want about 21", len(taken))
 	}
 	for i := 3; i < len(taken); i++ {
 		if d := taken[i].Sub(taken[i-3]); d < time.Minute {
-			t.Errorf("four attempts within %s", d)
+			t.Errorf("four attempts were allowed within %s, want at most three in a minute", d)
 		}
 	}
 }
@@ -45,11 +45,11 @@ func TestWaitIsWhatItTakes(t *testing.T) {
 	*now = now.Add(20 * time.Second)
 	_, wait := g.Take(t.Context(), rules...)
 	if wait != 40*time.Second {
-		t.Errorf("wait %s, want 40s", wait)
+		t.Errorf("wait = %s, want 40s", wait)
 	}
 	*now = now.Add(wait)
 	if _, wait := g.Take(t.Context(), rules...); wait != 0 {
-		t.Errorf("after waiting: wait %s", wait)
+		t.Errorf("wait = %s after waiting, want 0", wait)
 	}
 }
 
@@ -62,16 +62,16 @@ func TestARefusedTryCountsNowhere(t *testing.T) {
 			g.Take(t.Context(), full)
 			for range 5 {
 				if _, wait := g.Take(t.Context(), full, shared); wait <= 0 {
-					t.Fatal("a full rule allowed an attempt")
+					t.Fatal("wait = 0 under an exhausted rule, want the attempt refused")
 				}
 			}
 			for i := range 2 {
 				if _, wait := g.Take(t.Context(), shared); wait != 0 {
-					t.Errorf("attempt %d under the shared rule waits %s", i, wait)
+					t.Errorf("wait = %[2]s for attempt %[1]d under the shared rule, want 0", i, wait)
 				}
 			}
 			if _, wait := g.Take(t.Context(), shared); wait <= 59*time.Minute {
-				t.Errorf("wait %s, want about an hour", wait)
+				t.Errorf("wait = %s, want about an hour", wait)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestARefundMakesRoom(t *testing.T) {
 			for i := range 4 {
 				try, wait := g.Take(t.Context(), rule)
 				if wait != 0 {
-					t.Fatalf("attempt %d waits %s", i, wait)
+					t.Fatalf("wait = %[2]s for attempt %[1]d, want 0", i, wait)
 				}
 				g.Refund(t.Context(), try)
 			}
@@ -102,7 +102,7 @@ func TestReplicasCountTogether(t *testing.T) {
 	a.Take(t.Context(), rule)
 	b.Take(t.Context(), rule)
 	if _, wait := a.Take(t.Context(), rule); wait == 0 {
-		t.Error("the replicas do not share the limit")
+		t.Error("wait = 0 on the second replica, want the attempt refused")
 	}
 }
 
@@ -117,10 +117,10 @@ func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
 		}
 	}
 	if n != 2 {
-		t.Errorf("%d attempts, want 2", n)
+		t.Errorf("%d attempts allowed, want 2", n)
 	}
 	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("ten attempts took %s", took)
+		t.Errorf("ten attempts took %s, want at most 3s", took)
 	}
 }
 
@@ -137,8 +137,7 @@ func over(t *testing.T, addr string) *ratelimit.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the pool first: with open connections, calls stay within the budget even on a
-	// busy machine.
+	// Fill the pool first: with open connections, calls meet the budget even on a busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

@@ -1,5 +1,5 @@
-// Package record stores the records of accounts. Every service reads, lists, counts and
-// changes an account's records through it.
+// Package record stores the records of accounts. All services use it to read, list, count and
+// change the records of an account.
 //
 // A [Kind] describes a kind of record. The package derives everything else from it:
 //
@@ -14,14 +14,14 @@
 //	Doc with [Due]  the time at which the record is handled next
 //	in a [Set]      it is exported, and erased with its account
 //
-// Every change is a [Tx]. It reads, decides, and says what to write. The package writes
-// everything at the end in one commit, together with the events, and announces the
-// change after that commit. Each write takes the type of its event, or [events.Quiet],
-// so no caller can forget the event.
+// Every change is a [Tx]. It reads records, decides, and registers its writes. The package makes
+// all writes at the end in one commit, together with the events, and announces the change after
+// that commit. Each write requires the type of its event, or [events.Quiet], so callers cannot
+// forget the event.
 //
-// A record that cannot be decoded does not block others: a queue sets it aside for an
-// hour, an export lists its id, and an erasure still removes it.
+// A record that cannot be decoded does not block others: a queue sets it aside for an hour, an
+// export lists its id, and an erasure deletes it anyway.
 //
-// The package does not hide Firestore. A store that needs its own query or document
-// makes it with the client, and uses the reads and writes of [Tx] and of firestoredb.
+// The package does not hide Firestore. A store that needs its own query or document creates it with
+// the client library, and uses the reads and writes of [Tx] and of firestoredb.
 package record

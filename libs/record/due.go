@@ -11,9 +11,9 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Buckets is the number of ranges into which the index of due times is split. Due times
-// keep rising, and Firestore accepts only some 500 writes a second to one range of rising
-// values. One query searches all buckets, and Firestore compares with at most 30 values.
+// Buckets is the number of ranges into which the index of due times is split. Due times are rising
+// values, and Firestore accepts only some 500 writes a second to one range of rising values. One
+// query searches all buckets, and Firestore allows at most 30 values in a comparison.
 const Buckets = 8
 
 // AllBuckets returns the numbers of all buckets, for a query with "in".
@@ -25,8 +25,8 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the field "due" of a document whose record waits for a time. Other records do
-// not have it. Queries need the composite index due.bucket, due.at.
+// Due is the field "due" of the document of a record that must be processed at a certain time.
+// Other records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
 	At     time.Time `firestore:"at"`
@@ -40,7 +40,7 @@ func DueAt(id string, at time.Time) *Due {
 	return &Due{bucketOf(id), at}
 }
 
-// Time returns the time that a record waits for, or zero if it waits for none.
+// Time returns the due time of a record, or zero if it has none.
 func (d *Due) Time() time.Time {
 	if d == nil {
 		return time.Time{}
@@ -54,8 +54,8 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// DueIn finds the documents of a collection that are due at now, in all buckets, the one
-// that has been due longest first.
+// DueIn returns the query for the documents of a collection that are due at now, in all buckets,
+// sorted by due time.
 func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
 	return collection.Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).OrderBy("due.at", firestore.Asc)
 }
@@ -63,13 +63,13 @@ func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
 // duePage is how many records one query of Due reads at most.
 const duePage = 1000
 
-// Due lists up to limit of the records that are due. The record that has been due longest
-// comes first. If fields is empty, all fields are read; otherwise they must include "due".
-// A record that cannot be decoded is set aside for an hour, so that it does not hide
-// others. The error then reports it, and the other records are still returned.
+// Due returns up to limit due records, sorted by due time. If fields is empty, all fields are read;
+// otherwise they must include "due". A record that cannot be decoded is set aside for an hour, so
+// that it does not block other records. In that case, the error reports it, and the other records
+// are still returned.
 //
-// One query searches all buckets, because Firestore charges for each query, and usually
-// nothing is due.
+// One query searches all buckets, because Firestore charges for each query, and usually no record
+// is due.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) (due []*T, err error) {
 	now := k.db.Now()
 	q := DueIn(k.db.Collection(k.k.Collection), now).OrderBy(firestore.DocumentID, firestore.Asc)
@@ -100,8 +100,8 @@ func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldP
 	return due, err
 }
 
-// PutOff sets when a record is due again. A zero time means never. PutOff does nothing if
-// the record was changed since it was read: that change has set the time for a newer state,
+// PutOff sets the next due time of a record. A zero time means never. PutOff has no effect if the
+// record was changed since it was read, because that change has set the due time for a newer state,
 // which the caller does not know.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
 	due := any(firestore.Delete)
@@ -115,5 +115,5 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 // it was read. It is for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
-	return firestoredb.IgnoreMoved(k.db.Update(ctx, "put off "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))
+	return firestoredb.IgnoreMoved(k.db.Update(ctx, "postpone "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))
 }

@@ -14,14 +14,13 @@ type indexFile struct {
 	FieldOverrides []json.RawMessage `json:"fieldOverrides"`
 }
 
-// Indexes adds the indexes of the set's kinds to the contents of a
-// firestore.indexes.json. Each kind is indexed by account, and by due time if it has one.
-// All other fields are exempt from indexing: an index that no query uses still costs a
-// write, and an index on rising times takes only 500 writes a second for all accounts
-// together. Indexes does not change a field that the file mentions already.
+// Indexes adds the indexes of the set's kinds to the contents of a firestore.indexes.json. Each
+// kind is indexed by account, and by due time if it has one. All other fields are exempt from
+// indexing: an unused index costs a write, and an index on rising times accepts only 500 writes a
+// second for all accounts together. Indexes does not change fields that are already in the file.
 //
-// Like the Firestore client, Indexes learns a document's fields from the tags of its Go
-// type. It is called only to deploy or check indexes, never for a request.
+// Like the Firestore client, Indexes derives a document's fields from the tags of its Go type. It
+// is called only to deploy or check indexes, never for a request.
 func (s *Set) Indexes(file []byte) []byte {
 	var f indexFile
 	if err := json.Unmarshal(file, &f); err != nil {
@@ -55,14 +54,13 @@ func (k *Kept[T]) addIndexes(f *indexFile, decided map[string]bool) {
 	}
 }
 
-// This package does not know the type of the traces' documents, so the file must list
-// their indexes.
+// This package does not know the document types of traces, so the file must list their indexes.
 func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }
 
-// decidedIn lists the fields for which a file has an entry, for the field itself or a
-// part of it.
+// decidedIn returns the fields for which a file has an entry, either for the field or for a part of
+// it.
 func decidedIn(overrides []json.RawMessage) map[string]bool {
 	out := map[string]bool{}
 	for _, raw := range overrides {
@@ -76,7 +74,7 @@ func decidedIn(overrides []json.RawMessage) map[string]bool {
 	return out
 }
 
-// fieldsOf lists the fields of a document, which is a struct or a pointer to one.
+// fieldsOf returns the fields of a document, which is a struct or a pointer to one.
 func fieldsOf(doc any) []string {
 	t := reflect.TypeOf(doc)
 	if t.Kind() == reflect.Pointer {

@@ -22,43 +22,43 @@ import (
 // Kind describes a kind of record. Its documents have the account's id in the field
 // accountId.
 type Kind[T any] struct {
-	// Collection holds the records. A document's name is the record's id.
+	// Collection contains the records. The name of a document is the id of its record.
 	Collection string
-	// Object is the name of the kind in events and exports, such as "link". Creating a
-	// record is then the event link.created.
+	// Object is the name of the kind in events and exports, such as "link". For example, creating a
+	// link writes the event link.created.
 	Object string
 	// Of returns a record's id and account.
 	Of func(*T) (id, account string)
-	// Doc makes a record's document, and From reads one; see [firestoredb.Reader].
+	// Doc converts a record to its document, and From converts a document to a record; see
+	// [firestoredb.Reader].
 	Doc  func(*T) any
 	From func(firestoredb.Snap) (*T, error)
 	// Absent returns the error for a record that does not exist or belongs to another account.
 	Absent func() error
 
-	// Shown converts a record to the form that its owner sees in events and exports. A
-	// kind without Shown has no events and is not exported.
+	// Shown converts a record to its form in events and exports. A kind without Shown has no events
+	// and is not exported.
 	Shown func(*T) any
 	// Order sorts lists. If it is nil, lists are in the order of ids.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit
-	// Labels are for a kind with tags.
+	// Labels is for a kind with tags.
 	Labels *Labels[T]
-	// Beside writes the other documents that a change needs, and announces the change.
-	// before is nil for a new record, and after is nil for a removed one. Beside must not
-	// read.
+	// Beside writes further documents of a change, and announces the change. before is nil for a
+	// new record, and after is nil for a removed one. Beside must not read.
 	Beside func(tx *Tx, before, after *T)
-	// Erase removes up to limit records of an account that is being erased, readable or
-	// not, and reports how many. Fewer than limit means that none are left. If Erase is
+	// Erase deletes up to limit records of an account that is being erased, including unreadable
+	// records, and returns their number. A number below limit means that none are left. If Erase is
 	// nil, the documents are deleted.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Limit bounds how many records of a kind an account may have.
+// Limit limits the number of records of a kind for each account.
 type Limit struct {
-	// Kind names the limit: "links".
+	// Kind is the name of the limit, such as "links".
 	Kind string
-	// Full returns the error for an account that has too little room below limit.
+	// Full returns the error for an account with too few free places below limit.
 	Full func(limit int64) error
 }
 
@@ -68,16 +68,16 @@ type Labels[T any] struct {
 	Of    func(*T) []string
 }
 
-// Kept is a kind of record in a database. It is safe for concurrent use.
+// Kept gives access to the records of a kind in a database. It is safe for concurrent use.
 type Kept[T any] struct {
 	db *DB
 	k  Kind[T]
 }
 
-// Keep makes a Kept of a kind of record.
+// Keep returns a Kept for a kind of record.
 func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 
-// Ref names the document of a record. It is nil if id cannot be a record's id.
+// Ref returns the reference of a record's document, or nil if id is malformed.
 func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
 
 // Of returns the query for an account's records.
@@ -104,18 +104,18 @@ func (k *Kept[T]) owned(account string, r *T, found bool) (*T, error) {
 	return r, nil
 }
 
-// Find reads the records that a query finds.
+// Find returns the records that match a query.
 func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account, except those that cannot be decoded, which it
-// logs. Use it for kinds with few records per account.
+// All reads all records of an account, except undecodable records, which it logs. Use it for kinds
+// with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	snaps, err := k.db.Query(ctx, "list "+k.k.Collection, k.Of(account))
 	found, broken := firestoredb.Sift(snaps, k.k.From)
 	if len(broken) > 0 {
-		slog.ErrorContext(ctx, "records cannot be read and are not listed", "account", account, "records", len(broken), "error", broken[0].Err)
+		slog.ErrorContext(ctx, "cannot decode some records; omitting them from the list", "account", account, "records", len(broken), "error", broken[0].Err)
 	}
 	if k.k.Order != nil {
 		slices.SortFunc(found, k.k.Order)
@@ -123,28 +123,27 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	return found, err
 }
 
-// Page reads a page of an account's records, newest first, and reports whether there are more.
-// It logs records that cannot be decoded, and leaves them out. The documents need the field
-// createdAt, and an index by accountId and createdAt.
+// Page reads a page of an account's records, newest first, and reports whether there are more. It
+// logs and skips records that cannot be decoded. The documents need the field createdAt, and an
+// index by accountId and createdAt.
 func (k *Kept[T]) Page(ctx context.Context, account string, p paging.Page) (page []*T, more bool, err error) {
 	return firestoredb.Page(ctx, k.db.DB, "list "+k.k.Collection, k.Of(account), p, k.k.From)
 }
 
-// Count counts the account's records.
+// Count returns the number of the account's records.
 func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 	return k.db.Count(ctx, "count "+k.k.Collection, k.Of(account))
 }
 
-// Create adds a record. limit is how many the account may have, 0 for any number. If
-// the account already has a record with this id, Create returns that one instead of r,
-// so a repeated request finds the record of its first attempt. The error is ErrExists if
-// another document that the create writes exists already.
+// Create adds a record. limit is the maximum number of the account's records, or 0 for no limit. If
+// the account already has a record with this id, Create returns that record instead of r, so a
+// repeated request finds the record of its first attempt. The error is ErrExists if another
+// document of the create already exists.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// Nothing has to be read, and there is usually a place in memory, so this is one call to the
-		// database.
+		// No read is needed, and memory usually has a place, so this is one call to the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			if err := in.Room(account, limit, 1); err != nil {
@@ -156,7 +155,7 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	if errors.Is(err, quota.ErrAsk) {
 		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
-			// A record that exists already needs no room.
+			// A record that already exists needs no place.
 			stored, err := in.GetAll(id)
 			if err != nil || stored[0] != nil {
 				return cmp.Or(err, firestoredb.ErrExists)
@@ -184,8 +183,8 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	return nil, err
 }
 
-// event returns the type of this kind's event for created, updated or deleted. For a
-// kind without events it returns [events.Quiet].
+// event returns this kind's event type for created, updated or deleted. For a kind without events,
+// it returns [events.Quiet].
 func (k *Kept[T]) event(what string) events.Type {
 	if k.k.Shown == nil {
 		return events.Quiet
@@ -200,10 +199,9 @@ func (k *Kept[T]) labels(r *T) []string {
 	return k.k.Labels.Of(r)
 }
 
-// Change changes a record of an account. An empty account means any account. fn edits
-// the record as it is stored now, and may run several times. It returns the type of the
-// event, [events.Quiet] for a change without an event, or "" if there is nothing to
-// write. If fn returns an error, nothing is written.
+// Change changes a record of an account. An empty account means any account. fn edits the stored
+// record, and may run several times. It returns the type of the event, [events.Quiet] for a change
+// without an event, or "" for no change. If fn returns an error, no write is made.
 func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
 	err = k.db.Tx(ctx, "update "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -225,7 +223,7 @@ func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (e
 	return out, nil
 }
 
-// Delete removes a record of an account, unless check returns an error.
+// Delete deletes a record of an account, unless check returns an error.
 func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T) error) error {
 	return k.db.Tx(ctx, "delete "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -240,10 +238,10 @@ func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T)
 	})
 }
 
-// In returns the kind within a transaction.
+// In returns access to the kind within a transaction.
 func (k *Kept[T]) In(tx *Tx) In[T] { return In[T]{tx, k} }
 
-// In is a kind of record within a transaction.
+// In gives access to a kind of record within a transaction.
 type In[T any] struct {
 	tx *Tx
 	k  *Kept[T]
@@ -258,7 +256,7 @@ func (in In[T]) Get(account, id string) (*T, error) {
 	return in.k.owned(account, found[0], found[0] != nil)
 }
 
-// GetAll reads records of any account in one call. Those that do not exist are nil.
+// GetAll reads records of any account in one call. A missing record is nil.
 func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -280,7 +278,7 @@ func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	return out, nil
 }
 
-// Find reads the records that a query finds.
+// Find returns the records that match a query.
 func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	snaps, err := in.tx.Query(q)
 	if err != nil {
@@ -289,8 +287,8 @@ func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	return firestoredb.ReadAll(snaps, in.k.k.From)
 }
 
-// Room claims room for n more records of an account that may have up to limit records.
-// It fails if there is not enough room.
+// Room claims places for n more records of an account with this limit. It fails if there are too
+// few free places.
 func (in In[T]) Room(account string, limit, n int64) error {
 	l := in.k.k.Limit
 	if l == nil || limit <= 0 {
@@ -351,11 +349,11 @@ func (in In[T]) tags(account string, before, after *T) error {
 	return in.tx.Label(in.k.k.Labels.Store, account, got, lost)
 }
 
-// Tell writes an event with the record as it is now. Add, Put and Remove do so too.
+// Tell writes an event with the current record. Add, Put and Remove also do this.
 func (in In[T]) Tell(r *T, t events.Type) {
 	id, account := in.k.k.Of(r)
 	e := events.Event{AccountID: account, Type: t, Object: id}
-	if in.k.k.Shown != nil { // otherwise the outbox refuses the event
+	if in.k.k.Shown != nil { // otherwise the outbox rejects the event
 		e.Data = in.k.k.Shown(r)
 	}
 	in.tx.Tell(e)

@@ -40,7 +40,7 @@ type folderDoc struct {
 
 var errAbsent = errors.New("no such folder")
 
-// Events must have one of the known types, so these folders use the types of links.
+// Events must have a known type, so these folders use the types of links.
 var folders = record.Kind[folder]{
 	Collection: "folders", Object: "link",
 	Of:  func(f *folder) (string, string) { return f.ID, f.Account },
@@ -128,7 +128,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	f := w.make(t, 1)
 	if got, err := w.Get(t.Context(), "acc_a", f.ID); err != nil || got.Name != "1" {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("Create = %v, %v", got, err)
 	}
 	quiet := func(*folder) (events.Type, error) { return events.Quiet, nil }
 	for account, id := range map[string]string{"acc_b": f.ID, "acc_a": "fld_none", "acc_c": "__x__/..", "acc_d": ""} {
@@ -136,7 +136,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 		_, changed := w.Change(t.Context(), account, id, quiet)
 		deleted := w.Delete(t.Context(), account, id, func(*folder) error { return nil })
 		if !errors.Is(err, errAbsent) || !errors.Is(changed, errAbsent) || !errors.Is(deleted, errAbsent) {
-			t.Errorf("%s of %s: get %v, change %v, delete %v", id, account, err, changed, deleted)
+			t.Errorf("%s of %s: Get = %v, Change = %v, Delete = %v; want errAbsent from each", id, account, err, changed, deleted)
 		}
 	}
 }
@@ -155,10 +155,10 @@ func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
 	}
 	commits := w.server.Stats().Calls["Commit"]
 	if got, err := w.Change(t.Context(), f.Account, f.ID, rename("")); err != nil || got.Name != "1xxx" {
-		t.Errorf("an empty change: %v, %v", got, err)
+		t.Errorf("Change without a change = %v, %v, want the record as stored", got, err)
 	}
 	if n := w.server.Stats().Calls["Commit"]; n != commits {
-		t.Error("an empty change was committed")
+		t.Error("a change without writes was committed, want no commit")
 	}
 	refused := errors.New("refused")
 	if err := w.Delete(t.Context(), f.Account, f.ID, func(*folder) error { return refused }); !errors.Is(err, refused) {
@@ -166,17 +166,17 @@ func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
 	}
 	if err := w.Delete(t.Context(), f.Account, f.ID, func(f *folder) error {
 		if f.Name != "1xx" {
-			return fmt.Errorf("name %q is stored", f.Name)
+			return fmt.Errorf("stored name = %q, want 1xx", f.Name)
 		}
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
 	if got := strings.Join(w.told(t), " "); got != "link.created link.updated link.deleted" {
-		t.Errorf("the events are %s", got)
+		t.Errorf("events = %s, want link.created link.updated link.deleted", got)
 	}
-	if len(w.announced) != 3 { // for a create, an update and a delete
-		t.Errorf("announced %v", w.announced)
+	if len(w.announced) != 3 { // one for each of create, update and delete
+		t.Errorf("announced = %v, want three announcements", w.announced)
 	}
 }
 
@@ -190,17 +190,17 @@ func TestARepeatedCreateFindsWhatItsFirstTryMade(t *testing.T) {
 		for _, f := range []*folder{first, &second} {
 			got, err := w.Create(t.Context(), f, limit)
 			if err != nil || got.Name != "first" {
-				t.Errorf("limit %d: %v, %v", limit, got, err)
+				t.Errorf("Create again with the limit %d = %v, %v, want the first record", limit, got, err)
 			}
 		}
 		second.Account = "acc_other"
 		if _, err := w.Create(t.Context(), &second, limit); !errors.Is(err, firestoredb.ErrExists) {
-			t.Errorf("the id of another account's record: %v", err)
+			t.Errorf("Create with the id of another account's record: got %v, want ErrExists", err)
 		}
 	}
 	another := &folder{ID: "fld_another", Account: "acc_1"}
 	if _, err := w.Create(t.Context(), another, 1); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("one record more than the limit: %v", err)
+		t.Errorf("Create above the limit: got %v, want QUOTA_EXCEEDED", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 	}
 	due, err := w.Due(t.Context(), 100)
 	if err == nil || len(due) != 20 {
-		t.Errorf("%d are due, %v; want 20 and an error that reports the others", len(due), err)
+		t.Errorf("Due returned %d records with error %v; want 20 and an error about the other records", len(due), err)
 	}
 	for _, f := range due[1:] {
 		if err := w.PutOff(t.Context(), f.ID, time.Time{}, f.Stored); err != nil {
@@ -223,19 +223,19 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		}
 	}
 	if due, err := w.Due(t.Context(), 1); err != nil || len(due) != 1 {
-		t.Errorf("with the unreadable ones set aside: %d due, %v", len(due), err)
+		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
-		t.Errorf("a record that was changed meanwhile: %v", err)
+		t.Errorf("PutOff of a record that was changed in the meantime: got %v, want no error", err)
 	}
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
-		t.Errorf("two hours later: %d due, %v", len(due), err)
+		t.Errorf("Due two hours later: %d records, error %v; want 1 and an error", len(due), err)
 	}
 }
 
-// A database that answers queries but accepts no writes, such as one with a full disk,
-// must not be asked for the same page in an endless loop.
+// A database that answers queries but rejects writes, for example because its disk is full, must
+// not cause an endless loop of queries for the same page.
 func TestWhatCannotBeSetAsideIsNotLookedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -245,7 +245,7 @@ func TestWhatCannotBeSetAsideIsNotLookedForWithoutEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if due, err := w.Due(ctx, 1); err == nil || ctx.Err() != nil || len(due) != 0 {
-		t.Errorf("%d are due, %v", len(due), err)
+		t.Errorf("Due returned %d records with error %v, want 0 and an error before the deadline", len(due), err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 	}
 	list := strings.Split(strings.TrimSpace(lines.String()), "\n")
 	if len(list) != 150 || !slices.IsSorted(list) || list[0] != `{"type":"link","data":{"id":"fld_000","name":"0"}}` {
-		t.Errorf("%d lines, the first %s", len(list), list[0])
+		t.Errorf("export has %d lines, the first is %s; want 150 sorted lines", len(list), list[0])
 	}
 	w.spoil(t, "fld_007")
 	lines.Reset()
@@ -276,11 +276,11 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 		t.Error(err)
 	}
 	if all, err := w.All(t.Context(), "acc_a"); err != nil || len(all) != 149 {
-		t.Errorf("%d records are listed, %v; want only those that can be decoded", len(all), err)
+		t.Errorf("All returned %d records with error %v; want only the decodable records", len(all), err)
 	}
 	named := `{"type":"unreadable","data":{"type":"link","id":"fld_007"}}` + "\n"
 	if got := lines.String(); strings.Count(got, "\n") != 150 || !strings.Contains(got, named) {
-		t.Errorf("%d lines, want all records and one line for the unreadable one", strings.Count(got, "\n"))
+		t.Errorf("export has %d lines, want all records and one line for the undecodable record", strings.Count(got, "\n"))
 	}
 	rounds := 0
 	for more := true; more; rounds++ {
@@ -290,13 +290,13 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 		}
 	}
 	if left, err := w.set.Remains(t.Context(), "acc_a"); err != nil || left || rounds != 2 {
-		t.Errorf("after %d rounds: %v, %v", rounds, left, err)
+		t.Errorf("after %d rounds: Remains = %v, %v, want false after two rounds", rounds, left, err)
 	}
 	if left, err := w.set.Remains(t.Context(), "acc_b"); err != nil || !left {
-		t.Errorf("the other account: %v, %v", left, err)
+		t.Errorf("other account: Remains = %v, %v, want true", left, err)
 	}
 	if all, err := w.All(t.Context(), "acc_b"); err != nil || len(all) != 1 {
-		t.Errorf("the other account has %v, %v", all, err)
+		t.Errorf("other account: All = %v, %v, want one record", all, err)
 	}
 }
 
@@ -312,15 +312,15 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 			return err
 		})
 		if !errors.Is(got, err) || len(w.announced) != want {
-			t.Errorf("%v: %v, announced %v", err, got, w.announced)
+			t.Errorf("commit error %v: change returned %v and announced %v, want the same error", err, got, w.announced)
 		}
 	}
 }
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
 
-// A set adds indexes to a file: due times get their index, and no field is indexed for all
-// accounts together unless the file says so.
+// A set adds indexes to a file: due times get an index, and no field is indexed across accounts
+// unless the file lists that index.
 func TestAKindBringsItsIndexes(t *testing.T) {
 	t.Parallel()
 	db := record.Open(nil, record.Options{})
@@ -331,7 +331,7 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(indexes.Composite) != 1 || indexes.Composite[0].String() != "folders [COLLECTION] due.bucket ASCENDING, due.at ASCENDING" {
-		t.Errorf("composite %v", indexes.Composite)
+		t.Errorf("composite indexes = %v, want the one for due times", indexes.Composite)
 	}
 	got := map[string]int{}
 	for _, o := range indexes.Overrides {
@@ -343,9 +343,9 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 	}
 }
 
-// An attempt may find that another process has created the records for which the previous
-// attempt wanted room. Then it must not write the ledger, because it has not read it, and
-// a write would lose the places that were leased meanwhile.
+// An attempt may find that another process has created the records for which the previous attempt
+// needed places. This attempt has not read the ledger and must not write it, because a write would
+// lose the places that were leased in the meantime.
 func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -382,26 +382,26 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 		return in.Add(f, events.LinkCreated)
 	})
 	if err != nil || tries != 2 {
-		t.Fatalf("%d tries, %v; want 2", tries, err)
+		t.Fatalf("%d attempts, error %v; want 2", tries, err)
 	}
 	if got := ledger(); got != want {
-		t.Errorf("the ledger is %v, want %v as the other process left it", got, want)
+		t.Errorf("ledger = %v, want %v as written by the other process", got, want)
 	}
-	// The places that the first attempt would have leased belong to no one.
+	// The places that the first attempt would have leased do not exist.
 	if err := w.db.Tx(t.Context(), "create", func(tx *record.Tx) error { return w.In(tx).Room(f.Account, 1000, 1) }); err != nil {
 		t.Error(err)
 	}
 }
 
-// A request that panics gets a response, and the process continues. Other requests of the
-// account must not wait for the places that this one was about to lease.
+// A request that panics gets a response, and the process continues. Other requests of the account
+// must not wait for the places that this request was about to lease.
 func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("the change did not panic")
+				t.Error("the change did not panic, want a panic")
 			}
 		}()
 		_ = w.db.Tx(t.Context(), "create", func(tx *record.Tx) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/libs/quota"
 )
 
-// Set is all data that a service stores for accounts. Erasure and export both use it,
-// so neither can miss a kind that is in the set.
+// Set contains all kinds of data that a service stores for accounts. Erasure and export both use
+// it, so neither can miss a kind in the set.
 type Set struct {
 	db    *DB
 	kinds []kind
@@ -25,12 +25,12 @@ type kind interface {
 	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
 	addIndexes(f *indexFile, decided map[string]bool)
-	// forget removes the remaining data of an account, apart from its records.
+	// forget deletes the remaining data of an account, apart from its records.
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents that are not records. Their field accountId names the account
-// that they belong to, and they are erased with it.
+// Traces are documents that are not records. Their field accountId names their account, and they
+// are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
@@ -38,11 +38,11 @@ type Traces struct {
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Set lists the kinds of a service, in the order in which they are exported and erased.
+// Set contains the kinds of a service, in the order of export and erasure.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
-// Erase removes up to limit of an account's records of each kind, and reports whether
-// there are more. It may be interrupted at any point: the next call resumes.
+// Erase deletes up to limit of an account's records of each kind, and reports whether there are
+// more. It may be interrupted at any point: the next call resumes.
 func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, err error) {
 	for _, k := range s.kinds {
 		n, err := k.erase(ctx, account, limit)
@@ -62,10 +62,10 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 	return more, nil
 }
 
-// Remains reports whether anything is left of an account.
+// Remains reports whether the service still has data of an account.
 func (s *Set) Remains(ctx context.Context, account string) (bool, error) {
 	for _, k := range s.kinds {
-		found, err := s.db.Find(ctx, "look for what is left", k.of(account).Limit(1))
+		found, err := s.db.Find(ctx, "check for remaining data", k.of(account).Limit(1))
 		if err != nil || len(found) > 0 {
 			return true, err
 		}
@@ -88,9 +88,8 @@ type unreadable struct {
 	ID   string `json:"id"`
 }
 
-// Export writes an account's records as JSON Lines, a page at a time. The records may
-// change meanwhile. If a record cannot be decoded, only its id is listed, and the export
-// continues.
+// Export writes an account's records as JSON Lines, a page at a time. The records may change at the
+// same time. If a record cannot be decoded, the export lists only its id and continues.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

@@ -16,14 +16,14 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options has the other things that changes may need besides the database.
+// Options contains the dependencies of changes besides the database.
 type Options struct {
-	// Outbox takes the events. If it is nil, a change with an event fails.
+	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
-	// Announce tells every replica, before it returns, that its cached values under some
-	// keys are stale.
+	// Announce tells every replica that its cached values under some keys are stale. It returns
+	// when all replicas know.
 	Announce func(ctx context.Context, keys ...string)
-	// Now is the clock. If it is nil, the system clock is used.
+	// Now returns the time; nil means the system clock.
 	Now func() time.Time
 }
 
@@ -35,7 +35,7 @@ type DB struct {
 	authority func(ctx context.Context, account string, version int64)
 }
 
-// Open makes a database of records from an open Firestore database.
+// Open returns a database of records in an open Firestore database.
 func Open(db *firestoredb.DB, o Options) *DB {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -43,27 +43,26 @@ func Open(db *firestoredb.DB, o Options) *DB {
 	return &DB{DB: db, o: o, quotas: quota.New(db, o.Now)}
 }
 
-// TellAuthority sets the function that tells every replica that an account's rights
-// have changed. Call it once, before any change. It is not one of [Options], because
-// the function may itself need a store of this database. If it is not set, a change of
-// rights panics, since replicas would not notice the change.
+// TellAuthority sets the function that tells every replica that an account's rights have changed.
+// Call it once, before any change. It is not one of [Options], because the function may itself need
+// a store of this database. If it is not set, a change of rights panics, because replicas would not
+// learn about the change.
 func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
 	db.authority = tell
 }
 
-// Now returns the current time of the database's clock.
+// Now returns the current time; see [Options].
 func (db *DB) Now() time.Time { return db.o.Now() }
 
-// Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn
-// may run several times, and must have no effect except through tx. A change that writes
-// nothing succeeds without a commit.
+// Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn may run
+// several times, and must have no other effects than those of tx. A change without writes succeeds
+// without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit does the same as [DB.Tx] for an fn that reads nothing, with one call to the
-// database. A commit is sent again if its response is lost, and may then find its own
-// documents already there.
+// Commit is like [DB.Tx] for an fn without reads, with one call to the database. A commit is sent
+// again if its response is lost, and may then find that its own documents already exist.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -74,27 +73,26 @@ type Receipt interface {
 	// Write adds the receipt to the commit of a change. changed are the keys that the
 	// change will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after a change failed to commit with the error err. If
-	// this same change left the receipt, Found returns nil. If there is no receipt, it
-	// returns err. If the change may be made again, it returns [ErrAgain]. Otherwise it
-	// returns an error to use instead of err. changed are the keys that the earlier change
-	// had to announce.
+	// Found looks for the receipt after the commit of a change has failed with err. If this change
+	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
+	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
+	// changed are the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
 type receiptKey struct{}
 
-// WithReceipt makes changes with this ctx leave a receipt.
+// WithReceipt returns a ctx with which changes write a receipt.
 func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
 
-// ErrAgain means that a receipt made the change fail but no longer exists.
-var ErrAgain = errors.New("make the change again")
+// ErrAgain means that the change failed because of a receipt that no longer exists.
+var ErrAgain = errors.New("the change must be repeated")
 
-// errNothing ends a transaction that has nothing to write. An empty commit would only be
-// one more call that can fail.
-var errNothing = errors.New("nothing to write")
+// errNothing ends a transaction without writes. An empty commit would be an unnecessary call that
+// can fail.
+var errNothing = errors.New("no writes")
 
 func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) error) error {
 	tx, commit := &Tx{}, db.DB.Commit
@@ -104,8 +102,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	try := func() error {
 		var made firestore.CommitResponse
 		err := commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-			// This attempt replaces the previous one. Only its claim on places below a limit is
-			// kept.
+			// This attempt replaces the previous one. Only its claim on quota places is kept.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
 			if tx.claim != nil {
 				tx.claim.Retry()
@@ -161,17 +158,17 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	return err
 }
 
-// refused reports whether the change was certainly not made.
+// refused reports whether the change certainly had no effect.
 func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
-// Tx is one atomic change. It collects the writes and makes them at the end, because
-// Firestore allows no read after a write. So a read never sees a write of its own
-// transaction. A Tx must not be used after its function has returned.
+// Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
+// not allow reads after writes. So a read never returns a write of the same transaction. Do not use
+// a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a Tx may keep it, since it ends before the call that ctx belongs to
+	ctx   context.Context // a Tx may store it, because the Tx ends before the call of ctx
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -215,10 +212,10 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// At returns the time of the change by the database's clock, once the change is made: that of
-// its commit, or of its last read if it wrote nothing. It orders the changes of one record,
-// whichever process makes them. It is zero if the change read and wrote nothing, or was found
-// to be made already.
+// At returns the time of a finished change by the database's clock: the time of its commit, or of
+// its last read if it had no writes. The times order the changes of a record, even across
+// processes. It is zero if the change had neither reads nor writes, or was found to be already
+// made.
 func (tx *Tx) At() time.Time { return tx.at }
 
 func (tx *Tx) saw(snaps []firestoredb.Snap) {
@@ -240,7 +237,7 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow tells the limit that the change adds to the sum that Watch was called for.
+// Grow records that the change adds to the sum for which Watch was called.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
 		return nil // Watch was not called, so there is no limit
@@ -251,8 +248,7 @@ func (tx *Tx) Grow() error {
 // Context returns the transaction's context.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
-// GetAll reads documents in one call. For nil refs and documents that do not exist the
-// result is nil.
+// GetAll reads documents in one call. For nil refs and missing documents the result is nil.
 func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	out := make([]firestoredb.Snap, len(refs))
 	var valid []firestoredb.Ref
@@ -278,7 +274,7 @@ func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	return out, nil
 }
 
-// Query reads the documents that a query finds.
+// Query returns the documents that match a query.
 func (tx *Tx) Query(q firestore.Query) ([]firestoredb.Snap, error) {
 	snaps, err := tx.ft.Documents(q).GetAll()
 	tx.saw(snaps)
@@ -312,15 +308,15 @@ func (tx *Tx) Update(ref firestoredb.Ref, updates ...firestore.Update) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Update(ref, updates) })
 }
 
-// Delete removes a document, if it exists.
+// Delete deletes a document, if it exists.
 func (tx *Tx) Delete(ref firestoredb.Ref) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Delete(ref) })
 }
 
-// Room returns how many of want places the account may have. The commit takes them. The
-// result is less than want only if the account is full. Call it once in a transaction. In a
-// [DB.Commit] the error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any
-// other error unchanged, because a change that has to wait for a place is repeated.
+// Room returns how many of the wanted places the change gets. The commit takes them. The result is
+// less than want only if the account is full. Call it once in a transaction. In a [DB.Commit], the
+// error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any other error unchanged,
+// because a change that must wait for a place is repeated.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")
@@ -331,7 +327,7 @@ func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	return tx.claimed().Room(tx.ctx, tx.ft, l, want)
 }
 
-// Label records the tags that records of an account get and lose.
+// Label records which tags were added to and removed from records of an account.
 func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
 	write, err := store.Change(tx.ft, account, got, lost)
 	if err == nil {
@@ -343,13 +339,12 @@ func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error
 // Tell writes an event in the same commit.
 func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
 
-// Announce tells all replicas that their cached values under keys are stale, after the
-// commit and before the caller gets a response. It may also be called for a change that
-// was made already: a repeated request cannot know whether its first attempt died before it
-// announced.
+// Announce tells all replicas that their cached values under keys are stale, after the commit and
+// before the caller gets a response. It may also be called for a change that was already made,
+// because the first attempt of a repeated request may have died before its announcement.
 func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 
-// Authority tells all replicas that an account's rights have changed, as Announce does.
+// Authority tells all replicas that an account's rights have changed, like Announce.
 func (tx *Tx) Authority(account string, version int64) {
 	tx.authorities = append(tx.authorities, authority{account, version})
 }

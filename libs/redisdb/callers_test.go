@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// A Redis that delays its responses counts as away only if calls reach our own time
-// limit. A client that hangs up must not make us stop using Redis.
+// A slow Redis counts as unreachable only if calls reach this package's time limit. Disconnecting
+// clients must not cause an outage of Redis.
 func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 	t.Parallel()
 	callers := map[string]func(rdb redis.UniversalClient, now func() time.Time) func(ctx context.Context, name string){
@@ -62,20 +62,20 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 		ctx  func(context.Context) (context.Context, context.CancelFunc)
 		away bool
 	}{
-		"the client hung up": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"client disconnected": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			return ctx, cancel
 		}},
-		"the client hung up while it waited": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"client disconnected while waiting": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(10*time.Millisecond, cancel)
 			return ctx, cancel
 		}},
-		"the request's own deadline passed": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"deadline of the request passed": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 10*time.Millisecond)
 		}},
-		"our time limit passed": {ctx: context.WithCancel, away: true},
+		"time limit of the package passed": {ctx: context.WithCancel, away: true},
 	} {
 		for who, caller := range callers {
 			t.Run(who+"/"+end, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 				t.Cleanup(proxy.Stall())
 				var clock atomic.Int64
 				call := caller(rdb, func() time.Time { return time.Unix(0, clock.Load()) })
-				for i := range 6 { // as many failures as the most patient breaker needs
+				for i := range 6 { // as many failures as the least sensitive breaker needs
 					ctx, cancel := c.ctx(t.Context())
 					call(ctx, string(rune('a'+i)))
 					cancel()
@@ -102,14 +102,14 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 				time.AfterFunc(time.Millisecond, cancel)
 				call(ctx, "neighbour")
 				if away := asked.Load() == before; away != c.away {
-					t.Errorf("Redis counts as away: %v, want %v", away, c.away)
+					t.Errorf("Redis counts as unreachable = %v, want %v", away, c.away)
 				}
 			})
 		}
 	}
 }
 
-// asked counts the calls to Redis, except probes.
+// asked counts the calls to Redis, excluding probes.
 type asked struct{ atomic.Int64 }
 
 func (a *asked) DialHook(next redis.DialHook) redis.DialHook {

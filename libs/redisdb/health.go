@@ -15,19 +15,19 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// The reasons for which a call fails. A mistake of the caller's own has no reason.
+// Reasons for failed calls. An error of the caller has no reason.
 const (
 	unreachable = "unreachable"
 	timeout     = "timeout"
-	memory      = "memory"  // Redis is full and takes no more data
-	disk        = "disk"    // Redis cannot write its file, so it refuses writes
-	refused     = "refused" // Redis is loading, failing over, or does not know the password
+	memory      = "memory"  // Redis is out of memory and accepts no more data
+	disk        = "disk"    // Redis cannot write its file, so it rejects writes
+	refused     = "refused" // Redis is loading, failing over, or rejects the password
 )
 
 var measured = metrics.NewCalls("Redis", []string{"key", "pipeline", "script", "stream"},
 	[]string{unreachable, timeout, memory, disk, refused})
 
-// operationOf groups commands. It returns "" for a command that waits for news on purpose.
+// operationOf groups commands. It returns "" for a command that blocks until an event arrives.
 func operationOf(cmd redis.Cmder) string {
 	name, _ := cmd.Args()[0].(string) // Name allocates
 	switch {
@@ -44,7 +44,7 @@ func operationOf(cmd redis.Cmder) string {
 // fair is how long a call must have run for its caller's deadline to count as a failure.
 const fair = 100 * time.Millisecond
 
-// reasonOf returns the reason for which a call failed, or "" if the error says nothing about
+// reasonOf returns the reason for a failed call, or "" if the error does not come from the state of
 // Redis.
 func reasonOf(err error, took time.Duration) string {
 	if err == nil {
@@ -82,15 +82,15 @@ var refusals = map[string][]string{
 // calm is the default of [health.calm].
 const calm = 5 * time.Second
 
-// health is what this process knows about one Redis from the calls of all its clients. It only
-// observes: callers decide by themselves what to do without Redis.
+// health is the state of one Redis, as observed in the calls of all clients in this process. It
+// only observes. Callers decide what to do without Redis.
 type health struct {
 	breaker *outage.Breaker
-	// calm is how long Redis must not have refused a write before it counts as back. At the edge
-	// of its memory it refuses some writes and takes others.
+	// calm is how long Redis must accept all writes before it counts as recovered. Close to its
+	// memory limit, it rejects some writes and accepts others.
 	calm    time.Duration
 	failing atomic.Bool  // the last call failed, or the breaker is open
-	refused atomic.Int64 // when Redis last refused a write although it answers, Unix ns
+	refused atomic.Int64 // when Redis last answered but rejected a write, Unix ns
 
 	mu     sync.Mutex
 	client redis.UniversalClient // of the last [Open], for the probe
@@ -101,7 +101,7 @@ var (
 	healths   = map[string]*health{} // by address
 )
 
-// healthOf returns the health of the Redis at an address. client probes it from now on.
+// healthOf returns the health of the Redis at an address. It uses client for the probes.
 func healthOf(address string, client redis.UniversalClient) *health {
 	healthsMu.Lock()
 	defer healthsMu.Unlock()
@@ -118,7 +118,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	return h
 }
 
-// probe writes, because a Redis that only answers reads is of no use.
+// probe writes, because a Redis that answers only reads is not sufficient.
 func (h *health) probe(ctx context.Context) error {
 	h.mu.Lock()
 	client := h.client
@@ -128,9 +128,9 @@ func (h *health) probe(ctx context.Context) error {
 	err := client.Set(ctx, "lr:probe", 1, time.Minute).Err()
 	switch {
 	case errors.Is(err, redis.ErrClosed):
-		return nil // nobody uses this Redis any more
+		return nil // this Redis is no longer used
 	case err == nil && time.Since(time.Unix(0, h.refused.Load())) < h.calm:
-		return errors.New("it refused a write a moment ago")
+		return errors.New("it refused a write recently")
 	}
 	return err
 }
@@ -149,13 +149,13 @@ func (h *health) heard(err error, took time.Duration) {
 	h.failing.Store(true)
 	if reason == memory || reason == disk {
 		h.refused.Store(time.Now().UnixNano())
-		h.breaker.Open(err) // reads may still work, so do not wait for failures in a row
+		h.breaker.Open(err) // reads may still work, so do not wait for consecutive failures
 		return
 	}
 	h.breaker.Note(err)
 }
 
-// watch is the hook that measures a client's calls.
+// watch is the hook that measures the calls of a client.
 type watch struct{ *health }
 
 func (w watch) DialHook(next redis.DialHook) redis.DialHook { return next }

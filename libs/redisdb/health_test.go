@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// watched is a client with the health and the log lines that a test checks. Its tests do not
-// run in parallel with others, because the whole process shares the log and the metric.
+// watched is a client with its health and log lines. Its tests do not run in parallel with others,
+// because the whole process shares the log and the metric.
 type watched struct {
 	redis.UniversalClient
 	t   *testing.T
@@ -59,7 +59,7 @@ func watching(t *testing.T, addr string) *watched {
 	return w
 }
 
-// shows reports whether /metrics has a line.
+// shows reports whether /metrics contains a line.
 func shows(line string) bool {
 	rec := httptest.NewRecorder()
 	promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
@@ -73,7 +73,7 @@ func (w *watched) until(away int, call func() error) {
 	for end := time.Now().Add(30 * time.Second); !shows(line); time.Sleep(20 * time.Millisecond) {
 		_ = call()
 		if time.Now().After(end) {
-			w.t.Fatalf("never %s\n%s", line, w.log)
+			w.t.Fatalf("timed out waiting for the line %s in /metrics; log:\n%s", line, w.log)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (w *watched) until(away int, call func() error) {
 func (w *watched) set() error { return w.Set(context.Background(), "k", "v", 0).Err() }
 func (w *watched) get() error { return w.Get(context.Background(), "k").Err() }
 
-// told checks that the log names the cause once and the recovery once.
+// told checks that the log contains the cause and the recovery exactly once.
 func (w *watched) told(cause string) {
 	w.t.Helper()
 	if w.log.count("Redis does not answer or refuses writes") != 1 || w.log.count(cause) != 1 || w.log.count("Redis answers again") != 1 {
@@ -99,7 +99,7 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.until(0, func() error { return nil }) // without calls, the probe must notice
+	w.until(0, func() error { return nil }) // without calls, the probe must notice the outage
 	w.told("error=")
 }
 
@@ -116,7 +116,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {
-		t.Error("successful reads hide that writes are refused")
+		t.Error("after rejected writes and successful reads, the metrics do not report an outage because of memory")
 	}
 	w.Do(context.Background(), "CONFIG", "SET", "maxmemory", "0")
 	w.until(0, w.get)
@@ -142,13 +142,13 @@ func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil { // like a full disk, this keeps Redis from writing its file
+	if err := os.RemoveAll(dir); err != nil { // like a full disk, this prevents Redis from writing its file
 		t.Fatal(err)
 	}
 	w.Do(ctx, "BGSAVE")
 	w.until(1, w.set)
 	if shows(`linkreel_dependency_failures_total{dependency="Redis",reason="disk"} 0`) {
-		t.Error("the metric does not name the disk")
+		t.Error("the failures metric has no failure with the reason disk")
 	}
 	w.Do(ctx, "CONFIG", "SET", "save", "")
 	w.Do(ctx, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
@@ -165,7 +165,7 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Errors that say nothing about Redis are not failures.
+// Errors that do not come from the state of Redis are not failures.
 func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -173,7 +173,7 @@ func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 		redisError("WRONGTYPE Operation against a key"), redisError("NOSCRIPT No matching script."), redisError("BUSYGROUP exists"),
 	} {
 		if reason := reasonOf(err, time.Millisecond); reason != "" {
-			t.Errorf("%v: %q", err, reason)
+			t.Errorf("reasonOf(%v) = %q, want none", err, reason)
 		}
 	}
 	for want, err := range map[string]error{
@@ -181,7 +181,7 @@ func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 		refused: redisError("LOADING Redis is loading"), unreachable: io.EOF,
 	} {
 		if got := reasonOf(err, time.Second); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
+			t.Errorf("reasonOf(%v) = %q, want %q", err, got, want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// BenchmarkWatch measures what the hook adds to a call.
+// BenchmarkWatch measures the cost of the hook in a call.
 func BenchmarkWatch(b *testing.B) {
 	h := watch{healthOf("bench", nil)}
 	cmd := redis.NewCmd(context.Background(), "evalsha", "sha")

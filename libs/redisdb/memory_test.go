@@ -26,7 +26,7 @@ import (
 // chartMemory is the chart's redis.maxMemory.
 const chartMemory = 192 << 20
 
-// anyKey is a source that knows every key. Each key belongs to an account of its own.
+// anyKey is a source that accepts every key. Each key belongs to its own account.
 type anyKey struct{}
 
 func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
@@ -36,9 +36,9 @@ func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	}, nil
 }
 
-// The test simulates a day with a million accounts, a quarter of them within the same five
-// minutes, and a million viewers, whose videos have a realistic spread of popularity. The
-// short form is a hundredth of that.
+// The test simulates a day with a million accounts, a quarter of them within the same five minutes,
+// and a million viewers, whose videos have a realistic spread of popularity. With -short, it uses a
+// hundredth of these numbers.
 func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	t.Parallel()
 	n := 10_000
@@ -68,10 +68,10 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		}
 	})
 	accounts := used()
-	// No key of an account outlives the minutes in which the account is active.
+	// Every key of an account expires within minutes after its last request.
 	for it := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); it.Next(t.Context()); {
 		if life := rdb.PTTL(t.Context(), it.Val()).Val(); life == -1 || life > 5*time.Minute {
-			t.Fatalf("%s lives for %s", it.Val(), life)
+			t.Fatalf("%s expires in %s, want at most 5m", it.Val(), life)
 		}
 	}
 	seen := dedup.New(rdb, time.Now)
@@ -85,11 +85,10 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		seen.Count(t.Context(), "views:2026-11-24:"+video, identity.IDFrom("viewer", fmt.Sprint(i)), 24*time.Hour)
 	})
 	all := used()
-	t.Logf("%d accounts at once take %d bytes, %d viewers %d", n/4, accounts-before, n, all-accounts)
-	// Allow for scripts, connections and hash tables that are growing, which take a little
-	// memory at any size.
+	t.Logf("%d active accounts take %d bytes, %d viewers take %d bytes", n/4, accounts-before, n, all-accounts)
+	// Allow for scripts, connections and growing hash tables, which need some memory at any size.
 	if most := chartMemory*n/1_000_000 + 2<<20; all-before > most {
-		t.Errorf("%d bytes, want at most %d", all-before, most)
+		t.Errorf("Redis uses %d bytes, want at most %d", all-before, most)
 	}
 }
 
@@ -114,7 +113,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		"accounts": func(int) {
 			key := identity.NewKey(rand.Reader)
 			if d, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil || !d.Limit.Allowed {
-				t.Fatalf("%+v, %v", d, err)
+				t.Fatalf("Authenticate = %+v, %v", d, err)
 			}
 		},
 	} {
@@ -126,13 +125,13 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		}
 		for _, s := range servers {
 			if n, _ := strconv.Atoi(redistest.Do(t, s.Addr(), "DBSIZE")); n < 10 {
-				t.Errorf("%s: one of the three servers has the keys of %d of 100", what, n)
+				t.Errorf("%s: one of the three servers has the keys of %d of 100, want at least 10", what, n)
 			}
 		}
 	}
 }
 
-// inParallel calls do with each number below n, many of them at the same time.
+// inParallel calls do with each number below n, with many calls in parallel.
 func inParallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)

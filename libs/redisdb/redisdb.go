@@ -1,13 +1,12 @@
-// Package redisdb is the only way the services open Redis.
+// Package redisdb opens connections to Redis. The services use no other way.
 //
-// It supports a single server, a Redis Cluster and a primary that Sentinel watches,
-// with passwords, TLS and a private certificate authority. Clients fail fast, because a
-// request must not wait for a Redis that is down. They never repeat a call by
-// themselves, because only the caller knows whether a call that may have succeeded can
-// be repeated.
+// It supports a single server, a Redis Cluster and a primary with Sentinels, with passwords, TLS
+// and a private certificate authority. Clients fail fast, because requests must not wait for a
+// Redis that is down. They never retry a call, because only the caller knows whether a call that
+// may have succeeded can be repeated.
 //
-// All calls are measured. For each Redis, a process knows whether it answers and accepts
-// writes. It reports changes in the metric linkreel_dependency_away and in one log line.
+// All calls are measured. For each Redis, the process tracks whether it answers and accepts writes.
+// Changes appear in the metric linkreel_dependency_away and in one log line.
 package redisdb
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Config says which Redis to open, and how long its client waits.
+// Config selects the Redis to open and the time limits of its client.
 type Config struct {
 	// URL is host:port, or an address in one of these forms:
 	//
@@ -42,11 +41,11 @@ type Config struct {
 	// With Sentinels, user and password are for the primary, and sentinel_password is for
 	// the Sentinels.
 	URL string `env:"URL" envDefault:"localhost:6379"`
-	// Password is used if URL contains no password. It may hold any character. A password
-	// in URL must be percent-encoded.
+	// Password is used if URL contains no password. It may contain any character. A password in URL
+	// must be percent-encoded.
 	Password string `env:"PASSWORD"`
-	// CAFile has the certificates (PEM) that a rediss address is checked with. If it is
-	// empty, the system's certificates are used.
+	// CAFile is a PEM file with the certificate authorities for a rediss address. If it is empty,
+	// the system's authorities are used.
 	CAFile string `env:"CA_FILE"`
 
 	Timeout     time.Duration // limit for each dial, write and read; 250 ms
@@ -56,11 +55,11 @@ type Config struct {
 	Untraced    bool          // do not trace calls; for a client that every redirect uses
 }
 
-// ErrAddress is the error for an address in none of the forms that [Config] lists.
-var ErrAddress = errors.New("redis address")
+// ErrAddress is the error for an address that has none of the forms in [Config].
+var ErrAddress = errors.New("invalid redis address")
 
-// Open makes a client. It opens no connection yet, so that a service starts even while
-// Redis is down.
+// Open returns a client. It does not open a connection, so that a service starts even while Redis
+// is down.
 func Open(cfg Config) (redis.UniversalClient, error) {
 	quiet.Do(func() { redis.SetLogger(noLog{}) })
 	opt, err := cfg.options()
@@ -73,11 +72,11 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		client = redis.NewFailoverClient(opt.Failover())
 	case opt.IsClusterMode:
 		c := opt.Cluster()
-		// Following a redirect does not repeat the call, because the server that sent the
+		// Following a redirect does not execute the call twice, because the server that sent the
 		// redirect has not executed it.
 		c.MaxRedirects = 3
-		// The default is a minute. Calls to a dead master would fail for that long, because a
-		// dead server cannot redirect to its successor.
+		// The default is a minute. Calls to a dead primary would fail for that long, because a dead
+		// server cannot redirect to its successor.
 		c.ClusterStateReloadInterval = time.Second
 		client = redis.NewClusterClient(c)
 	default:
@@ -87,7 +86,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	if cfg.Untraced {
 		return client, nil
 	}
-	// Leave statements out of spans: they contain keys and values.
+	// Omit statements from spans, because they contain keys and values.
 	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
@@ -95,8 +94,8 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// Away serves as [outage.Config.Down] for Redis. Any error except "no such key" counts as
-// an outage. A Redis that refuses writes is of no use either.
+// Away is the [outage.Config.Down] of Redis. Every error except a missing key counts as an outage,
+// including rejected writes.
 func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
 func (cfg Config) options() (*redis.UniversalOptions, error) {
@@ -120,7 +119,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	// Never repeat a call, and end it when its context ends; see the package comment.
+	// Never retry a call, and end it when its context ends; see the package comment.
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	if cfg.CAFile != "" && opt.TLSConfig != nil {
@@ -149,7 +148,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	userinfo, hosts := "", authority
-	// Split at the last @, because a password may contain one.
+	// Split at the last @, because a password may contain an @.
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		userinfo, hosts = authority[:i+1], authority[i+1:]
 	}
@@ -157,7 +156,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(scheme + "://" + userinfo + addrs[0] + tail)
 	if err != nil {
 		// The error's text would contain the password.
-		return nil, fmt.Errorf("%w: not a valid address", ErrAddress)
+		return nil, fmt.Errorf("%w: it is not a URL", ErrAddress)
 	}
 	opt := &redis.UniversalOptions{}
 	for _, a := range addrs {

@@ -42,7 +42,7 @@ func TestParseKnowsEveryFormOfAddress(t *testing.T) {
 	} {
 		opt, err := parse(addr)
 		if err != nil {
-			t.Errorf("parse(%q): %v", addr, err)
+			t.Errorf("parse(%q): got %v, want no error", addr, err)
 			continue
 		}
 		got := want{opt.Addrs, opt.Username, opt.Password, opt.MasterName, opt.SentinelPassword, opt.DB, opt.TLSConfig != nil, opt.IsClusterMode}
@@ -52,7 +52,7 @@ func TestParseKnowsEveryFormOfAddress(t *testing.T) {
 	}
 	for _, addr := range []string{"http://h:1", "redis://h:1,", "redis://a:1,b:2/3", "redis://h:1/x", "redis://:secret@h:1%zz"} {
 		if _, err := parse(addr); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("parse(%q): %v", addr, err)
+			t.Errorf("parse(%q): got %v, want ErrAddress without the password", addr, err)
 		}
 	}
 }
@@ -74,12 +74,12 @@ func TestPasswordMayHoldAnyCharacterApartFromTheAddress(t *testing.T) {
 			continue
 		}
 		if opt.Username != want.user || opt.Password != want.password {
-			t.Errorf("%s: the user is %q and the password %q, want %q and %q", addr, opt.Username, opt.Password, want.user, want.password)
+			t.Errorf("%s: user = %q and password = %q, want %q and %q", addr, opt.Username, opt.Password, want.user, want.password)
 		}
 	}
 }
 
-// certificate makes a self-signed certificate for 127.0.0.1.
+// certificate creates a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -138,15 +138,15 @@ func TestOpenSpeaksTLSWithAPrivateAuthorityAndAPassword(t *testing.T) {
 		}
 	}
 	if err != nil {
-		t.Fatalf("with the authority and the password: %v", err)
+		t.Fatalf("ping with the authority and the password: got %v, want no error", err)
 	}
 	if err := ping(Config{URL: good.URL}); err == nil {
-		t.Error("a certificate of an unknown authority is accepted")
+		t.Error("ping with a certificate of an unknown authority succeeded, want an error")
 	}
 	if err := ping(Config{URL: "rediss://:no@" + addr, CAFile: cert}); err == nil || redis.HasErrorPrefix(err, "OK") {
-		t.Error("a wrong password is accepted")
+		t.Error("ping with a wrong password succeeded, want an error")
 	}
 	if _, err := Open(Config{URL: good.URL, CAFile: key}); err == nil {
-		t.Error("a file without a certificate is accepted")
+		t.Error("Open with a file without a certificate succeeded, want an error")
 	}
 }

@@ -8,7 +8,9 @@
 // backup too.
 //
 // Services read the record through a [Watch]. They notice the end of a pause within seconds.
-// While the record has not been read, they must behave as if everything were paused.
+// While the record is not known, they must behave as if everything were paused: until it was
+// read for the first time, and from an outage of the database until it was read again, because
+// somebody may have restored the database meanwhile.
 package restored
 
 import (
@@ -149,13 +151,17 @@ func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r R
 	return r, err
 }
 
-// How often a [Watch] reads the record: until it has read it once, while something is paused,
-// and otherwise.
+// How often a [Watch] reads the record: while it is not known or the last look failed, while
+// something is paused, and otherwise.
 const (
 	unreadPace = time.Second
 	pausedPace = 3 * time.Second
 	usualPace  = time.Minute
 )
+
+// doubtAfter is how many looks in a row fail before the record counts as unknown, although
+// nothing else has noticed an outage. One lost call must not pause anything.
+const doubtAfter = 3
 
 var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_restored_paused",
@@ -169,29 +175,35 @@ type Watch struct {
 
 	mu      sync.Mutex
 	last    Record
-	known   bool
+	read    bool   // at least once
+	failed  int    // looks in a row
+	outages uint64 // of the database, when it was last read
+	doubted bool   // the doubt since then is in the log
 	changed []func()
 }
 
 // NewWatch makes a watch. It reads nothing before [Watch.Look] or [Watch.Run].
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
-// OnChange makes the watch call fn after each change of the record, and after it was read for
-// the first time. Call it before [Watch.Run].
+// OnChange makes the watch call fn after each change of the record, and when it is known again.
+// Call it before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changed = append(w.changed, fn)
 }
 
-// Last returns the record as it was last read. known is false if it was never read.
+// Last returns the record as it was last read. known is false if it was never read, or if there
+// was an outage of the database since then.
 func (w *Watch) Last() (r Record, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.last, w.known
+	return w.last, w.known()
 }
 
-// Get returns the record as it was last read. If it was never read, Get reads it.
+func (w *Watch) known() bool { return w.read && w.failed < doubtAfter && w.outages == w.db.Outages() }
+
+// Get returns the record as it was last read. If it is not known, Get reads it.
 func (w *Watch) Get(ctx context.Context) (Record, error) {
 	r, known := w.Last()
 	if known {
@@ -204,37 +216,64 @@ func (w *Watch) Get(ctx context.Context) (Record, error) {
 
 // Run follows the record until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	_, known := w.Last() // a service has read it before it was ready
-	for ; ctx.Err() == nil; known = false {
-		if !known {
-			if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-				slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
-			}
+	looked := time.Now()
+	if _, known := w.Last(); !known { // otherwise the service has read it before it was ready
+		looked = time.Time{}
+	}
+	for ; ctx.Err() == nil; outage.Pause(ctx, unreadPace) {
+		if time.Since(looked) < w.pace() {
+			continue
 		}
-		pace := usualPace
-		if r, known := w.Last(); !known {
-			pace = unreadPace
-		} else if r.WebhooksPaused() || r.JanitorPaused() {
-			pace = pausedPace
+		looked = time.Now()
+		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
+			slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
 		}
-		outage.Pause(ctx, pace)
 	}
 	return nil
 }
 
+func (w *Watch) pace() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch known := w.known(); {
+	case !known && w.read && !w.doubted:
+		w.doubted = true
+		slog.Warn("the database was away and may have been restored; webhooks and the janitor wait until the record of the last restore is read")
+		return 0
+	case !known, w.failed > 0:
+		return 0 // Run pauses between two looks
+	case w.last.WebhooksPaused(), w.last.JanitorPaused():
+		return pausedPace
+	}
+	return usualPace
+}
+
 // Look reads the record once.
 func (w *Watch) Look(ctx context.Context) error {
+	outages := w.db.Outages() // before the read, so that an outage during it counts
 	r, err := Read(ctx, w.db)
+	w.mu.Lock()
 	if err != nil {
+		w.failed++
+		w.mu.Unlock()
 		return err
 	}
-	w.mu.Lock()
-	fresh, changed := !w.known || w.last != r, w.changed
-	w.last, w.known = r, true
+	again, fresh, changed := !w.known(), !w.read || w.last != r, w.changed
+	w.last, w.read, w.failed, w.outages, w.doubted = r, true, 0, outages, false
 	w.mu.Unlock()
-	if !fresh {
-		return nil
+	if fresh {
+		show(ctx, r)
 	}
+	if fresh || again {
+		for _, fn := range changed {
+			fn()
+		}
+	}
+	return nil
+}
+
+// show says in metrics and in the log what is paused.
+func show(ctx context.Context, r Record) {
 	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
 		value := 0.0
 		if on {
@@ -244,8 +283,4 @@ func (w *Watch) Look(ctx context.Context) error {
 		}
 		paused.WithLabelValues(what).Set(value)
 	}
-	for _, fn := range changed {
-		fn()
-	}
-	return nil
 }

@@ -167,3 +167,57 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 		t.Errorf("paused after the resume: %+v", r)
 	}
 }
+
+// TestAWatchDoubtsWhatItReadBeforeAnOutage is about a service that runs while the database under
+// it is restored.
+func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
+	t.Parallel()
+	db, cloud, _ := open(t)
+	w := restored.NewWatch(db)
+	var calls atomic.Int64
+	w.OnChange(func() { calls.Add(1) })
+	known := func(want bool) {
+		t.Helper()
+		if _, known := w.Last(); known != want {
+			t.Fatalf("known: %v, want %v", known, want)
+		}
+	}
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Its own looks fail. One or two say nothing.
+	fault := cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	for _, want := range []bool{true, true, false} {
+		if err := w.Look(t.Context()); err == nil {
+			t.Fatal("the look succeeds while Firestore is away")
+		}
+		known(want)
+	}
+	fault()
+	look := func() {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			err := w.Look(t.Context())
+			if err == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	look()
+	known(true)
+	if n := calls.Load(); n != 2 {
+		t.Errorf("%d calls after the record was read again, want 2", n)
+	}
+	// Other calls find the outage, and the watch does not look meanwhile.
+	fault = cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	for before := db.Outages(); db.Outages() == before && t.Context().Err() == nil; {
+		_, _ = restored.Read(t.Context(), db)
+	}
+	fault()
+	known(false)
+	look()
+	known(true)
+}

@@ -7,24 +7,24 @@ import (
 	"log/slog"
 )
 
-// Rotation takes all records that other keys have sealed and reseals them with the first
-// key, so that the other keys can be dropped. A record that cannot be resealed does not block the
-// others. Only one goroutine may call Round.
+// Rotation reseals all records that were sealed with other keys, so that these keys can be removed.
+// It uses the first key. A record that cannot be resealed does not block other records. Only one
+// goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
 	What string // names the sealed records in the log
-	// List returns the ids of records that one of the keys keyIDs has sealed. The ids are
-	// sorted and come after the id after. At the end, List returns no ids.
+	// List returns the ids of records that were sealed with one of the keys keyIDs, sorted and
+	// starting after the id after. At the end, it returns no ids.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
 	// Reseal seals one record again. It returns ErrCurrent if the record is already sealed
 	// with the first key.
 	Reseal func(ctx context.Context, id string) error
-	// Left is called once all records have been tried, with the number of those that failed.
+	// Left is called after all records have been tried, with the number of failed records.
 	Left func(records int)
-	// Unopened, if set, counts records that no key opens. The count is logged once.
+	// Unopened, if set, counts records that none of the keys can open. The count is logged once.
 	Unopened func(ctx context.Context) (int64, error)
 
-	after  string // id of the record that was tried last
+	after  string // id of the last tried record
 	left   int
 	looked bool
 }
@@ -32,11 +32,11 @@ type Rotation struct {
 // ErrCurrent means that a record is already sealed with the first key.
 var ErrCurrent = errors.New("already sealed with the first key")
 
-// inRound bounds how many records a round tries, because other work may wait for the
-// round to end.
+// inRound limits the number of records in a round, because other work may wait for the end of the
+// round.
 const inRound = 500
 
-// Again opens a value that another key has sealed, and reseals it with the first key.
+// Again opens a value that was sealed with another key, and reseals it with the first key.
 func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	if IDOf(sealed) == k.ID() {
 		return nil, ErrCurrent
@@ -48,7 +48,7 @@ func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	return k.Seal(name, plain), nil
 }
 
-// Round continues where the last round ended.
+// Round continues after the last record of the previous round.
 func (r *Rotation) Round(ctx context.Context) error {
 	var last error
 	tried, again, failed, ended := 0, 0, 0, false
@@ -71,16 +71,16 @@ func (r *Rotation) Round(ctx context.Context) error {
 				again++
 			case !errors.Is(err, ErrCurrent):
 				failed, last = failed+1, fmt.Errorf("%s: %w", id, err)
-				r.left++ // count it now, since the next page may end the round
+				r.left++ // count it now, because the next page may end the round
 			}
 		}
 	}
 	if again+failed > 0 {
-		slog.InfoContext(ctx, "sealed again with the first key", "what", r.What, "records", again, "left", failed)
+		slog.InfoContext(ctx, "resealed records with the first key", "what", r.What, "records", again, "left", failed)
 	}
 	if failed > 0 {
 		// Log one line for all failures. There may be hundreds in each round, and one error is
-		// enough to see the reason.
+		// sufficient to show the reason.
 		slog.WarnContext(ctx, "cannot reseal records with the first key; a later round retries", "what", r.What, "records", failed, "last", last)
 	}
 	if !ended {
@@ -91,7 +91,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 	return r.warn(ctx)
 }
 
-// warn logs, once, if a key was dropped too early.
+// warn logs once if a key was removed too early.
 func (r *Rotation) warn(ctx context.Context) error {
 	if r.looked || r.Unopened == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Records that cannot be resealed, however many, do not keep others from being tried. Their
-// number is reported once all records have been tried.
+// Records that cannot be resealed do not block other records, regardless of their number. Their
+// number is reported after all records have been tried.
 func TestARotationSealsAllThatItCan(t *testing.T) {
 	t.Parallel()
 	first, old, both := keys(t, "p", two), keys(t, "p", one), keys(t, "p", two+","+one)
@@ -57,16 +57,16 @@ func TestARotationSealsAllThatItCan(t *testing.T) {
 	}
 	round()
 	if tried != 500 || left != -1 {
-		t.Errorf("a round tried %d records and reported %d that are left", tried, left)
+		t.Errorf("a round tried %d records and reported %d remaining, want 500 and no report", tried, left)
 	}
 	round()
 	if left != 601 {
-		t.Errorf("%d are left, want 601", left)
+		t.Errorf("%d records are left, want 601", left)
 	}
 	for id, sealed := range records {
 		plain, err := first.Open(id, sealed)
 		if again := !broken[id] && id != "damaged"; again != (err == nil) || again && string(plain) != id {
-			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
+			t.Errorf("Open of %s with the first key = %q, %v", id, plain, err)
 		}
 	}
 	clear(broken)
@@ -74,7 +74,7 @@ func TestARotationSealsAllThatItCan(t *testing.T) {
 	round()
 	round()
 	if left != 0 || unopened != 1 {
-		t.Errorf("at the end %d are left; Unopened was called %d times", left, unopened)
+		t.Errorf("at the end %d records are left and Unopened was called %d times, want 0 and 1", left, unopened)
 	}
 }
 
@@ -84,15 +84,15 @@ func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
 	rotation := &seal.Rotation{
 		Keys: keys(t, "p", two+","+one),
 		List: func(context.Context, []string, string) ([]string, error) { return nil, away },
-		Left: func(n int) { t.Errorf("Left was called with %d", n) },
+		Left: func(n int) { t.Errorf("Left was called with %d, want no call", n) },
 	}
 	if err := rotation.Round(t.Context()); !errors.Is(err, away) {
-		t.Errorf("error %v", err)
+		t.Errorf("Round = %v", err)
 	}
 }
 
-// A record that failed before an outage of List counts as tried, and later rounds of the same
-// pass do not try it again. If it were forgotten, the older keys would seem to be unused.
+// A record that failed before an outage of List counts as tried, and later rounds of the same pass
+// do not try it again. If the failure were forgotten, the older keys would appear unused.
 func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	both := keys(t, "p", two+","+one)
@@ -113,9 +113,9 @@ func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
 		Left:   func(n int) { left = n },
 	}
 	if err := rotation.Round(t.Context()); err == nil || left != -1 {
-		t.Fatalf("error %v, reported %d", err, left)
+		t.Fatalf("Round = %v with %d reported, want an error and no report", err, left)
 	}
 	if err := rotation.Round(t.Context()); err != nil || left != 1 {
-		t.Errorf("error %v, reported %d that are left, want 1", err, left)
+		t.Errorf("Round = %v with %d records reported as left, want 1", err, left)
 	}
 }

@@ -1,12 +1,11 @@
-// Package seal encrypts the few values that we must be able to read again but that must
-// not be readable in a database or a browser: private keys of certificates, signing
-// secrets of webhooks, responses that are stored for replay, the state of a sign-in
-// between two steps.
+// Package seal encrypts values that must not be readable in a database or a browser, but that the
+// services must be able to decrypt: private keys of certificates, signing secrets of webhooks,
+// responses that are stored for replay, and the state of a sign-in between two steps.
 //
-// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value
-// is bound to a name, so a copy in another record cannot be opened. [Key] is one key.
-// [Keys] are several. They add the id of the key to each sealed value, so rotation needs
-// no guessing. A [Rotation] finds the values that an old key still seals.
+// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value is bound to
+// a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys] holds several
+// keys. It adds the id of the key to each sealed value, which identifies the key after a rotation.
+// A [Rotation] finds the values that are still sealed with an old key.
 package seal
 
 import (
@@ -27,9 +26,8 @@ type Key struct {
 	aead cipher.AEAD
 }
 
-// Derive makes a key from a secret. purpose gives each part of the program its own key
-// from one secret. In the same way, salt, which may be nil, gives each record of one part
-// its own key.
+// Derive derives a key from a secret. With purpose, each part of the program has its own key from
+// the same secret. With salt, which may be nil, each record has its own key.
 func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 	derived, err := hkdf.Key(sha256.New, []byte(secret), salt, purpose, 32)
 	if err != nil {
@@ -51,7 +49,7 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 // Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal does what Seal does, and puts before in front of the result.
+// seal is like Seal, and prepends before to the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())
@@ -60,8 +58,8 @@ func (k *Key) seal(before, name string, plain []byte) []byte {
 	return k.aead.Seal(out, nonce, plain, []byte(name))
 }
 
-// Open is the inverse of Seal. It fails if the value was changed, sealed by another
-// key, or sealed under another name.
+// Open is the inverse of Seal. It fails if the value was changed, sealed with another key, or
+// sealed under another name.
 func (k *Key) Open(name string, sealed []byte) ([]byte, error) {
 	n := k.aead.NonceSize()
 	if len(sealed) < n {
@@ -74,7 +72,7 @@ func (k *Key) Open(name string, sealed []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Keys seal and open. They are safe for concurrent use.
+// Keys seals and opens values with several keys. It is safe for concurrent use.
 type Keys struct {
 	keys []*Key // the first one seals
 }
@@ -84,17 +82,17 @@ const (
 	idLen  = 4  // bytes
 )
 
-// ErrKey means that none of the keys opens a sealed value.
+// ErrKey means that none of the keys can open a sealed value.
 var ErrKey = errors.New("sealed with an unknown key")
 
-// New makes a key from each of one or more texts, separated by commas. The first key
-// seals, and all keys open. A repeated text counts once. purpose is as for [Derive].
+// New derives a key from each of one or more texts, separated by commas. The first key is used to
+// seal, and all keys are used to open. Repeated texts count once. purpose is as for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
 	for secret := range strings.SplitSeq(text, ",") {
 		secret = strings.TrimSpace(secret)
 		if len(secret) < minKey {
-			return nil, fmt.Errorf("a key has %d characters; use at least %d random ones", len(secret), minKey)
+			return nil, fmt.Errorf("a key has %d characters; use at least %d random characters", len(secret), minKey)
 		}
 		key, err := Derive(secret, nil, purpose)
 		if err != nil {
@@ -107,13 +105,13 @@ func New(purpose, text string) (*Keys, error) {
 	return k, nil
 }
 
-// ID returns the id of the key that seals.
+// ID returns the id of the first key, which seals.
 func (k *Keys) ID() string { return k.IDs()[0] }
 
-// OlderIDs returns the ids of the keys that only open.
+// OlderIDs returns the ids of the other keys, which only open.
 func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
 
-// IDs returns the ids of all keys. The key that seals is the first.
+// IDs returns the ids of all keys. The first id is that of the key that seals.
 func (k *Keys) IDs() (ids []string) {
 	for _, key := range k.keys {
 		ids = append(ids, hex.EncodeToString([]byte(key.id)))
@@ -148,8 +146,8 @@ func (k *Keys) Seal(name string, plain []byte) []byte {
 	return first.seal(first.id, name, plain)
 }
 
-// Open is the inverse of Seal. The error is ErrKey if the value's key is missing, and
-// another one if the value was changed or sealed under another name.
+// Open is the inverse of Seal. It returns ErrKey if the value's key is missing, and another error
+// if the value was changed or sealed under another name.
 func (k *Keys) Open(name string, sealed []byte) ([]byte, error) {
 	key := k.find(sealed)
 	if key == nil {

@@ -26,21 +26,21 @@ func TestKeysCanBeRotated(t *testing.T) {
 	plain := []byte("private")
 	old := keys(t, "p", one).Seal("go.example.com", plain)
 	if bytes.Contains(old, plain) {
-		t.Fatal("the sealed value contains the plain text")
+		t.Fatal("the sealed value contains the plain text, want it encrypted")
 	}
 	both := keys(t, "p", two+", "+one)
 	if got, err := both.Open("go.example.com", old); err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("after the new key was put in front: %q, %v", got, err)
+		t.Errorf("Open after a new first key was added = %q, %v, want the plain text", got, err)
 	}
 	if seal.IDOf(old) == both.ID() {
-		t.Error("a value that the old key sealed has the new key's id")
+		t.Error("IDOf a value of the old key = the id of the new key, want the id of the old key")
 	}
 	fresh := both.Seal("go.example.com", plain)
 	if got, err := keys(t, "p", two).Open("go.example.com", fresh); err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("after the old key was dropped: %q, %v", got, err)
+		t.Errorf("Open after the old key was removed = %q, %v, want the plain text", got, err)
 	}
 	if _, err := keys(t, "p", two).Open("go.example.com", old); !errors.Is(err, seal.ErrKey) || keys(t, "p", two).Has(old) {
-		t.Errorf("without its key: %v", err)
+		t.Errorf("Open without its key: got %v, want ErrKey", err)
 	}
 }
 
@@ -49,27 +49,27 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 	k := keys(t, "p", one)
 	sealed := k.Seal("a", []byte("secret"))
 	if again := k.Seal("a", []byte("secret")); bytes.Equal(again, sealed) {
-		t.Error("sealing the same text twice gives the same result")
+		t.Error("sealing the same text twice gives equal results, want different results")
 	}
 	if _, err := k.Open("b", sealed); err == nil || errors.Is(err, seal.ErrKey) {
-		t.Errorf("under another name: %v", err)
+		t.Errorf("Open under another name: got %v, want an error other than ErrKey", err)
 	}
 	if _, err := keys(t, "q", one).Open("a", sealed); !errors.Is(err, seal.ErrKey) {
-		t.Errorf("for another purpose: %v", err)
+		t.Errorf("Open for another purpose: got %v, want ErrKey", err)
 	}
 	for i := range sealed {
 		changed := bytes.Clone(sealed)
 		changed[i] ^= 1
 		if _, err := k.Open("a", changed); err == nil {
-			t.Errorf("opens with byte %d changed", i)
+			t.Errorf("Open with byte %d changed succeeded, want an error", i)
 		}
 		if _, err := k.Open("a", sealed[:i]); err == nil {
-			t.Errorf("opens when cut to %d bytes", i)
+			t.Errorf("Open of the first %d bytes succeeded, want an error", i)
 		}
 	}
 	for _, bad := range []string{"", "short", one + ","} {
 		if _, err := seal.New("p", bad); err == nil {
-			t.Errorf("key %q is accepted", bad)
+			t.Errorf("New(%q) succeeded, want an error", bad)
 		}
 	}
 }
@@ -82,10 +82,10 @@ func TestTheFormatStays(t *testing.T) {
 	}
 	both := keys(t, "linkreel webhook secret 1", two+","+one)
 	if got, err := both.Open("whk_1", sealed); err != nil || string(got) != "whsec_c2VjcmV0" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("Open = %q, %v", got, err)
 	}
 	if _, err := keys(t, "linkreel webhook secret 1", two).Open("whk_1", sealed); !errors.Is(err, seal.ErrKey) {
-		t.Errorf("without its key: %v", err)
+		t.Errorf("Open without its key: got %v, want ErrKey", err)
 	}
 }
 
@@ -100,17 +100,17 @@ func TestOneKey(t *testing.T) {
 	}
 	sealed := derive("s", "salt", "p").Seal("a", []byte("plain"))
 	if got, err := derive("s", "salt", "p").Open("a", sealed); err != nil || string(got) != "plain" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("Open = %q, %v", got, err)
 	}
 	for what, k := range map[string]*seal.Key{"secret": derive("t", "salt", "p"), "salt": derive("s", "pepper", "p"), "purpose": derive("s", "salt", "q")} {
 		if _, err := k.Open("a", sealed); err == nil {
-			t.Errorf("opens with another %s", what)
+			t.Errorf("Open with another %s succeeded, want an error", what)
 		}
 	}
-	// Keys seal as a single key does, and put its id in front.
+	// Keys seals like a single key and prepends its id.
 	k := keys(t, "p", one)
 	if got, err := derive(one, "", "p").Open("a", k.Seal("a", []byte("plain"))[4:]); err != nil || string(got) != "plain" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("Open = %q, %v", got, err)
 	}
 }
 
@@ -118,11 +118,11 @@ func TestOlderKeysHaveNames(t *testing.T) {
 	t.Parallel()
 	both := keys(t, "p", two+","+one)
 	if got, want := both.OlderIDs(), []string{keys(t, "p", one).ID()}; !slices.Equal(got, want) {
-		t.Errorf("older keys %v, want %v", got, want)
+		t.Errorf("OlderIDs = %v, want %v", got, want)
 	}
 	for _, same := range []string{one, one + "," + one} {
 		if got := keys(t, "p", same).OlderIDs(); len(got) != 0 {
-			t.Errorf("a single key has older ones: %v", got)
+			t.Errorf("OlderIDs of a single key = %v, want none", got)
 		}
 	}
 }

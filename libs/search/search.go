@@ -1,10 +1,10 @@
-// Package search turns text into the words that a search compares. A search ignores
-// case, accents and width.
+// Package search converts texts to the words that a search compares. A search ignores case, accents
+// and width.
 //
-// It has no index. A store keeps the [Tokens] of a record's texts in a field that its
-// database can query by membership. For a search, it queries for the [Token] of the query's
-// rarest word and filters the results with the [Query]. The filter is needed because a token
-// is a prefix of bounded length and finds more records than the word does.
+// It has no index. A store writes the [Tokens] of a record's texts to a field that its database can
+// query by membership. For a search, it queries for the [Token] of the query's rarest word and
+// filters the results with the [Query]. The filter is required because a token is a prefix of
+// limited length and matches more records than the word.
 package search
 
 import (
@@ -17,13 +17,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords is how many words of a query are used. Any further words are ignored.
+// MaxWords is the maximum number of words of a query. Further words are ignored.
 const MaxWords = 10
 
-// Fold returns s in the form that searches compare: NFKD without marks, with full case
-// folding, so that "Straße", "STRASSE" and their fullwidth forms are the same.
+// Fold returns the form of s that searches compare: NFKD without marks, with full case folding, so
+// that "Straße", "STRASSE" and their fullwidth forms are equal.
 func Fold(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as most texts are
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // the usual case
 		return strings.ToLower(s)
 	}
 	// Folding can yield marks again (İ becomes i and a dot), so remove marks last.
@@ -36,8 +36,8 @@ func Fold(s string) string {
 	}, folded)
 }
 
-// Words lists the distinct folded words of texts, in order. A word is a run of
-// letters and digits.
+// Words returns the distinct folded words of texts, in order. A word is a sequence of letters and
+// digits.
 func Words(texts ...string) []string {
 	var words []string
 	seen := map[string]bool{}
@@ -52,13 +52,13 @@ func Words(texts ...string) []string {
 	return words
 }
 
-// lengths are the indexed prefix lengths, in code points. A longer word is found by its
-// first eight, and other words with the same first eight are filtered out afterwards.
-// Each further length would make every write more expensive.
+// lengths are the indexed prefix lengths, in code points. A longer word is found by its first eight
+// code points, and other words with the same first eight are filtered out. Further lengths would
+// make every write more expensive.
 var lengths = []int{1, 2, 3, 4, 6, 8}
 
-// Tokens lists the tokens to index for words: their prefixes of these lengths. It returns
-// at most limit tokens, and prefers those of the first words.
+// Tokens returns the tokens to index for words: their prefixes of these lengths. It returns at most
+// limit tokens and prefers those of the first words.
 func Tokens(words []string, limit int) []string {
 	var tokens []string
 	seen := map[string]bool{}
@@ -77,8 +77,8 @@ func Tokens(words []string, limit int) []string {
 	return tokens
 }
 
-// Token returns the longest indexed prefix of word. Every record with a word that begins with
-// word has this token, and the longest prefix finds the fewest other records.
+// Token returns the longest indexed prefix of word. Every record with a word that begins with word
+// has this token, and the longest prefix matches the fewest other records.
 func Token(word string) string {
 	runes := []rune(word)
 	longest := 0
@@ -102,8 +102,8 @@ func Parse(q string) Query {
 // Words returns the words of the query. Each must be a prefix of a word of the text.
 func (q Query) Words() []string { return q.words }
 
-// Rarest returns the word that probably finds the fewest records: the longest, or "" if
-// the query has no words.
+// Rarest returns the word that probably matches the fewest records, which is the longest word, or
+// "" if the query has no words.
 func (q Query) Rarest() string {
 	if len(q.words) == 0 {
 		return ""
@@ -111,8 +111,7 @@ func (q Query) Rarest() string {
 	return slices.MaxFunc(q.words, func(a, b string) int { return utf8.RuneCountInString(a) - utf8.RuneCountInString(b) })
 }
 
-// Matches reports whether each word of the query is a prefix of one of words. Those must
-// be folded.
+// Matches reports whether each word of the query is a prefix of one of words, which must be folded
 func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
 
 // Begin reports whether each word of query is a prefix of one of words. All must be folded.

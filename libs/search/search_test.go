@@ -35,7 +35,7 @@ func TestASCIIIsFoldedLikeEverythingElse(t *testing.T) {
 	for c := range byte(0x80) {
 		ascii = append(ascii, c)
 	}
-	// A single non-ASCII letter makes Fold take the path for all of Unicode.
+	// A single non-ASCII letter makes Fold use the code for all of Unicode.
 	if got, want := search.Fold(string(ascii)), strings.TrimSuffix(search.Fold(string(ascii)+"é"), "e"); got != want {
 		t.Errorf("Fold of ASCII = %q, want %q", got, want)
 	}
@@ -48,11 +48,11 @@ func TestAQueryFindsWhatBeginsAWord(t *testing.T) {
 		"": true, "?": true, "spring": true, "SPR sal": true, "pring": false, "gaste fur": true, "sale winter": false, "2026": true, "20267": false,
 	} {
 		if got := search.Parse(q).Matches(words); got != want {
-			t.Errorf("%q matches: %v, want %v", q, got, want)
+			t.Errorf("Matches for the query %q = %v, want %v", q, got, want)
 		}
 	}
 	if got := search.Parse("a spring in b").Rarest(); got != "spring" {
-		t.Errorf("Rarest = %q", got)
+		t.Errorf("Rarest = %q, want spring", got)
 	}
 }
 
@@ -63,11 +63,11 @@ func TestEveryPrefixOfAWordFindsItsToken(t *testing.T) {
 	for n := 1; n <= len(word); n++ {
 		token := search.Token(word[:n])
 		if !cmp.Equal(true, contains(tokens, token)) {
-			t.Errorf("the token %q of %q is not indexed: %v", token, word[:n], tokens)
+			t.Errorf("the token %q of %q is not in the index %v", token, word[:n], tokens)
 		}
 	}
 	if n := len(search.Tokens(search.Words("alpha beta gamma"), 4)); n != 4 {
-		t.Errorf("%d tokens, want 4", n)
+		t.Errorf("got %d tokens, want 4", n)
 	}
 }
 

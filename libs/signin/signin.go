@@ -1,18 +1,17 @@
-// Package signin has the requests that the console sends to auth's internal listener to
-// sign people in, and auth's answers. Both services share these types, so they cannot
-// drift apart.
+// Package signin contains the requests and responses of sign-in, which the console sends to auth's
+// internal listener. Both services share these types, so they cannot drift apart.
 //
 // Auth decides. The console shows pages and keeps the session in a cookie. The state of
 // a sign-in between its steps is a sealed text (Flow) in a cookie in the browser, so no
 // replica of either service holds state.
 //
-// Calls with a session are checked like requests to the public API: a session that has
-// ended, or whose member was removed, is refused at once.
+// Calls with a session are checked like requests to the public API: an ended session, or a session
+// of a removed member, is rejected immediately.
 package signin
 
 const prefix = "/internal/v1/sign-in/"
 
-// The operations, each by its path; see libs/peer.
+// The paths of the operations; see libs/peer.
 const (
 	OpMethods       = prefix + "methods"
 	OpOpenLink      = prefix + "open-link"
@@ -34,22 +33,22 @@ const (
 
 // Browser is the browser that makes the request.
 type Browser struct {
-	Address string `json:"address"` // the client's address; tries are limited per address
+	Address string `json:"address"` // the client's address; attempts are limited per address
 	Client  string `json:"client"`  // User-Agent
 	Session string `json:"session"` // the browser's current session; "" for none
 }
 
-// From returns the browser of a request type that embeds Browser.
+// From returns the browser of a request that embeds Browser.
 func (b Browser) From() Browser { return b }
 
-// Methods are the ways to sign in that this installation has.
+// Methods lists the sign-in methods of this installation.
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // name of the provider, for the button
-	Passkeys bool   `json:"passkeys"` // false if browsers do not allow them: on http, except on localhost
+	Passkeys bool   `json:"passkeys"` // false if browsers do not allow passkeys, as on http except on localhost
 }
 
-// LinkRequest asks about a one-time link, or uses it.
+// LinkRequest reads or uses a one-time link.
 type LinkRequest struct {
 	Browser
 	Token string `json:"token"`
@@ -65,7 +64,7 @@ type Link struct {
 	ExpiresAt   int64  `json:"expiresAt"` // ms
 }
 
-// Session is a new session. Secret goes into the cookie and nowhere else.
+// Session is a new session. Secret must be stored only in the cookie.
 type Session struct {
 	Secret    string `json:"secret"`
 	ID        string `json:"id"`
@@ -74,9 +73,8 @@ type Session struct {
 	Next      string `json:"next"`      // the path to continue at, after OIDC
 }
 
-// BeginOIDC starts a sign-in with the identity provider. With Link it accepts that
-// invitation. With Connect it adds the identity to the person signed in as
-// Browser.Session.
+// BeginOIDC starts a sign-in with the identity provider. With Link, it accepts that invitation.
+// With Connect, it adds the identity to the person who is signed in with Browser.Session.
 type BeginOIDC struct {
 	Browser
 	Link    string `json:"link,omitempty"`
@@ -85,14 +83,14 @@ type BeginOIDC struct {
 	Next    string `json:"next,omitempty"`
 }
 
-// Begun is a sign-in that waits for its second step.
+// Begun is a sign-in after its first step.
 type Begun struct {
-	URL     string `json:"url,omitempty"`     // where to send the browser
+	URL     string `json:"url,omitempty"`     // the address to which to send the browser
 	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
 
-// FinishOIDC has the parameters with which the identity provider sent the browser back.
+// FinishOIDC contains the parameters of the identity provider's redirect to the console.
 type FinishOIDC struct {
 	Browser
 	Flow   string `json:"flow"`
@@ -116,8 +114,8 @@ type OnSession struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Profile is the person who is signed in. The response to "who", which every page
-// requests, has only the first four fields, so it needs no read of the database.
+// Profile is the person who is signed in. The response to "who", which every page requests,
+// contains only the first four fields, so it requires no database read.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`
 	Member     Member       `json:"member"`
@@ -127,8 +125,8 @@ type Profile struct {
 	Identities []Identity   `json:"identities"`
 	Passkeys   []Credential `json:"passkeys"`
 	Sessions   []Signed     `json:"sessions"`
-	// SignIn lists how the person can sign in to this account again without help: passkey,
-	// provider. If it is empty, somebody must make a link.
+	// SignIn lists the methods with which the person can sign in to this account again: passkey,
+	// provider. If it is empty, the person needs a new sign-in link.
 	SignIn []string `json:"signIn"`
 	// Bound means that the session is valid only for this account; see docs/sign-in.md.
 	Bound bool `json:"bound"`
@@ -137,9 +135,9 @@ type Profile struct {
 	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
 }
 
-// LinkUsed is a sign-in link that somebody made for the person.
+// LinkUsed is a sign-in link that another person created for this person.
 type LinkUsed struct {
-	By string `json:"by"` // the name of the person who made it
+	By string `json:"by"` // the name of the person who created it
 	At int64  `json:"at"` // when it was used, ms
 }
 
@@ -166,7 +164,7 @@ type Membership struct {
 	Role        string `json:"role"`
 }
 
-// Identity is a way to sign in by an identity provider.
+// Identity is an account at an identity provider.
 type Identity struct {
 	Issuer string `json:"issuer"`
 	Email  string `json:"email"`
@@ -177,7 +175,7 @@ type Credential struct {
 	ID         string `json:"id"`
 	Name       string `json:"name"`
 	CreatedAt  int64  `json:"createdAt"`
-	LastUsedAt int64  `json:"lastUsedAt"` // 0: never
+	LastUsedAt int64  `json:"lastUsedAt"` // 0 means never
 }
 
 // Signed is a session of the same member.
@@ -188,14 +186,14 @@ type Signed struct {
 	SeenAt    int64  `json:"seenAt"`
 }
 
-// DeviceRequest asks about a program that wants a key, or answers its request.
+// DeviceRequest reads or answers the request of a program for a key.
 type DeviceRequest struct {
 	Browser
 	UserCode string `json:"userCode"`
 	Approve  bool   `json:"approve,omitempty"`
 }
 
-// Device is a program that wants a key.
+// Device is a program that requests a key.
 type Device struct {
 	UserCode  string   `json:"userCode"`
 	Name      string   `json:"name"`

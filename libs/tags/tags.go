@@ -1,11 +1,11 @@
-// Package tags remembers which tags an account uses, so that they can be listed
-// without reading every link and video.
+// Package tags stores which tags an account uses, so that the tags can be listed without reading
+// every link and video.
 //
-// There is one document per account, kind of record and tag. It is written when the first
-// record gets the tag, and marked when a record loses it. So there is no document that
-// every change of an account writes. A marked tag is checked some time later and removed
-// if no record has it any more. The document is read and marked in the transaction of the
-// record's change, so the tags of every record are always listed.
+// There is one document per account, kind of record and tag. It is written when the tag is added to
+// the first record, and marked when the tag is removed from a record. So there is no document that
+// every change of an account writes. A marked tag is checked later and deleted if no record has it
+// any more. The document is read and marked in the transaction of the record's change, so the list
+// always includes the tags of all records.
 package tags
 
 import (
@@ -23,11 +23,11 @@ import (
 	"github.com/linkreel/linkreel/libs/search"
 )
 
-// Collection holds the tags.
+// Collection contains the tags.
 const Collection = "tags"
 
-// Kind is a kind of record. Links and videos share the list, but each service knows
-// only whether its own records have a tag.
+// Kind is a kind of record. Links and videos share the list of tags, but each service knows only
+// the tags of its own records.
 type Kind string
 
 // The kinds of records that have tags.
@@ -42,21 +42,21 @@ type document struct {
 	Kind      Kind   `firestore:"kind"`
 	Key       string `firestore:"key"`  // the same for all spellings of the tag
 	Name      string `firestore:"name"` // the first spelling
-	// Sort puts tags in alphabetical order without regard to case and accents.
+	// Sort is the key for the alphabetical order, which ignores case and accents.
 	Sort string `firestore:"sort"`
-	// CheckAt is set when a record loses the tag. The times are spread over hours, so that
-	// the values in their index do not rise steadily.
+	// CheckAt is set when the tag is removed from a record. The times are spread over hours, so
+	// that the values in their index do not rise steadily.
 	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 
-// Store is safe for concurrent use.
+// Store stores the tags of one kind of record. It is safe for concurrent use.
 type Store struct {
 	db   *firestoredb.DB
 	kind Kind
 	now  func() time.Time
 }
 
-// New makes the store of one kind of record.
+// New returns the store for one kind of record.
 func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store { return &Store{db, kind, now} }
 
 func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
@@ -65,14 +65,14 @@ func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
 }
 
 const (
-	// settle is the minimum time that a tag is kept after a record lost it. spread is the time
-	// over which the checks are distributed. An unused tag is removed within a day.
+	// settle is the minimum time for which a tag is kept after its removal from a record. spread is
+	// the time over which the checks are distributed. An unused tag is deleted within a day.
 	settle = time.Hour
 	spread = 18 * time.Hour
 )
 
-// Change reads the documents of tags that records of the account get and lose. Call it
-// among the reads of tx, and the returned function among the writes.
+// Change reads the documents of the tags that were added to or removed from records of the account.
+// Call it among the reads of tx, and the returned function among the writes.
 func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
 	type change struct {
 		name string
@@ -82,8 +82,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 	for _, name := range lost {
 		changes[label.Key(name)] = change{name, false}
 	}
-	// Do this after the lost ones: a tag that one record loses and another gets is still
-	// in use.
+	// Do this after the removed tags: a tag that was removed from one record and added to another
+	// is still in use.
 	for _, name := range got {
 		changes[label.Key(name)] = change{name, true}
 	}
@@ -114,8 +114,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			writes = append(writes, func() error {
 				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
 			})
-		// Mark a tag only once until its check, so that it is one write when a thousand
-		// records lose the tag at the same time.
+		// Mark a tag only once until its check, so that removing a tag from a thousand records
+		// causes only one write.
 		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
 			writes = append(writes, func() error {
@@ -135,12 +135,12 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 
 func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key(name) }
 
-// scanMost bounds how many documents one List reads.
+// scanMost is the maximum number of documents that one List reads.
 const scanMost = 2000
 
-// List lists up to limit tags of the account after a cursor ("" is the start), in
-// alphabetical order, for all kinds of records. Each word of q must be a prefix of a word
-// of the tag. next is the cursor for the rest, or "" at the end.
+// List returns up to limit tags of the account after a cursor ("" is the start), in alphabetical
+// order, for all kinds of records. Each word of q must be a prefix of a word of the tag. next is
+// the cursor for the rest, or "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
 	for read := 0; ; {
@@ -150,7 +150,7 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 		}
 		for _, d := range docs {
 			if d.Sort == after {
-				continue // the same tag on another kind of record
+				continue // the same tag of another kind of record
 			}
 			if len(page) == limit {
 				return page, after, nil
@@ -183,10 +183,10 @@ type Carried func(ctx context.Context, tx *firestore.Transaction, accountID, key
 
 const sweepPage = 100
 
-// SweepEvery is how often marked tags are checked.
+// SweepEvery is the time between checks of marked tags.
 const SweepEvery = 15 * time.Minute
 
-// Sweep checks the marked tags that are due, and removes those that no record has any more.
+// Sweep checks the marked tags that are due, and deletes those that no record has any more.
 func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {
@@ -213,7 +213,7 @@ func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 }
 
 func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried Carried) error {
-	return s.db.Tx(ctx, "look at tag", func(ctx context.Context, tx *firestore.Transaction) error {
+	return s.db.Tx(ctx, "check tag", func(ctx context.Context, tx *firestore.Transaction) error {
 		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref})
 		if err != nil || !snaps[0].Exists() {
 			return err
@@ -229,13 +229,13 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 		if used {
 			return tx.Update(ref, []firestore.Update{{Path: "checkAt", Value: firestore.Delete}})
 		}
-		// A change that adds the tag to a record at the same time has read this document, so
-		// one of the two transactions starts again.
+		// A change that adds the tag to a record at the same time has read this document, so one of
+		// the two transactions is retried.
 		return tx.Delete(ref)
 	})
 }
 
-// Forget removes all tags of an account's records of this kind.
+// Forget deletes all tags of an account's records of this kind.
 func (s *Store) Forget(ctx context.Context, accountID string) error {
 	mine := s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind))
 	return s.db.EraseAll(ctx, "forget tags", mine, 300)

@@ -8,9 +8,9 @@ import (
 	"math"
 )
 
-// Segments is the table of a rendition's segments. Its JSON form packs a segment into
-// three small numbers, since a four-hour video has some ten thousand segments.
-// Durations are exact to the microsecond.
+// Segments is the table of a rendition's segments. Its JSON form packs a segment into three small
+// numbers, because a four-hour video has some ten thousand segments. Durations are exact to the
+// microsecond.
 type Segments []Segment
 
 var errSegments = errors.New("malformed segment table")
@@ -34,7 +34,7 @@ func (s Segments) MarshalJSON() ([]byte, error) {
 	return json.Marshal(base64.RawStdEncoding.EncodeToString(buf))
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (s *Segments) UnmarshalJSON(b []byte) error {
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil {

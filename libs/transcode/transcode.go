@@ -1,15 +1,14 @@
-// Package transcode is the contract between the videos service, which owns a video's
-// status, and the transcoding workers, which do the work.
+// Package transcode is the contract between the videos service, which owns a video's status, and
+// the transcoding workers, which transcode it.
 //
-// A Job names one generation of one uploaded object. Both sides use its Record, which
-// package jobs stores. The worker that holds the lease writes progress, outcomes and
-// failures into it, guarded by a fencing token, and the videos service applies them to
-// the video. A worker that has lost its lease changes nothing that is visible. Progress
-// never moves backwards. A published outcome is only replaced by one with a higher
-// version.
+// A Job is for one generation of one uploaded object. Both sides use its Record, which package jobs
+// stores. The worker that holds the lease writes progress, outcomes and failures to the record,
+// guarded by a fencing token, and the videos service applies them to the video. A worker that has
+// lost its lease cannot change the record. Progress never decreases. A published outcome is
+// replaced only by an outcome with a higher version.
 //
 // The package knows nothing about accounts, privacy, HTTP or databases.
-// services/videos/internal/hls makes the playlists, and the worker makes the files.
+// services/videos/internal/hls creates the playlists, and the worker creates the files.
 package transcode
 
 import (
@@ -21,15 +20,15 @@ import (
 	"time"
 )
 
-// QueueName is the queue that brings job ids to the workers.
+// QueueName is the name of the queue from which workers take job ids.
 const QueueName = "jobs"
 
-// OutcomeQueueName is the queue on which the workers announce that a job's record has
-// changes to apply. It only avoids waiting for the next sweep.
+// OutcomeQueueName is the name of the queue on which the workers announce changes of a job's
+// record. Without the announcement, the videos service finds the changes in its next sweep.
 const OutcomeQueueName = "outcomes"
 
-// Limits bound an upload. The videos service decides them and stores them in the job, so
-// that every worker applies the same limits. A zero field means no limit.
+// Limits bound an upload. The videos service sets them in the job, so that every worker applies the
+// same limits. A zero field means no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
@@ -40,28 +39,28 @@ type Limits struct {
 // Job is a request to prepare one uploaded object for playback.
 type Job struct {
 	ID         string // JobID(VideoID, Generation)
-	AccountID  string // the account whose turn the job takes in the queue; empty in old records
+	AccountID  string // the account, for the turns in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
-	Generation int64  // the object's generation; each generation is another job
+	Generation int64  // the object's generation; each generation has its own job
 	Size       int64  // bytes, as storage reported them; 0 when unknown
 	Limits     Limits
 	Trace      map[string]string // W3C trace context of the request that caused the job
 	CreatedAt  time.Time
 
-	// Parent is set for a part of another job. That job's worker made it so that other
-	// workers can help. Spec is that worker's own description of the part.
+	// Parent is set for a part of another job. The worker of that job created the part so that
+	// other workers can help. Spec is the worker's description of the part.
 	Parent string
 	Spec   []byte
 
-	// Still is set for a job that takes one picture of a video that is ready. Its Object
-	// is a rendition, and its outcome has only a poster.
+	// Still is set for a job that takes one picture of a ready video. Its Object is a rendition,
+	// and its outcome contains only a poster.
 	Still *Still
 }
 
-// Still describes the picture that a job takes. The job reads only the rendition's init
-// part and the one segment with the picture, so that a picture from a four-hour film
-// does not take gigabytes.
+// Still describes the picture that a job takes. The job reads only the rendition's init part and
+// the one segment with the picture, so that a picture from a four-hour film does not require
+// gigabytes.
 type Still struct {
 	At      float64 // seconds from the beginning of the segment
 	Init    Range
@@ -72,7 +71,7 @@ type Still struct {
 func StillOf(r Rendition, seconds float64) (Still, bool) {
 	start := 0.0
 	for i, s := range r.Segments {
-		// The very end of a video belongs to its last segment.
+		// The end of a video belongs to its last segment.
 		if seconds < start+s.Duration || i == len(r.Segments)-1 {
 			return Still{At: max(0, seconds-start), Init: r.Init, Segment: s.Range}, true
 		}
@@ -81,29 +80,29 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 	return Still{}, false
 }
 
-// StillID names a job that takes one picture. nonce distinguishes such jobs of one
-// video.
+// StillID returns the id of a job that takes one picture. nonce distinguishes the picture jobs of
+// one video.
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
-// StillPrefix returns the prefix of the files of an attempt at such a job. It differs from
-// the prefixes of attempts at the video itself, because those attempts clean up their own.
+// StillPrefix returns the prefix of the files of an attempt at such a job. It differs from the
+// prefixes of transcoding attempts, because those attempts delete their own prefixes.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
 
-// PartID names one part of a job.
+// PartID returns the id of one part of a job.
 func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(index) }
 
-// IsPart reports whether an id is that of a part.
+// IsPart reports whether an id belongs to a part.
 func IsPart(id string) bool { return strings.Contains(id, ".") }
 
-// JobID names the job of one object generation, so that noticing an upload twice
+// JobID returns the id of the job for one object generation, so that detecting an upload twice
 // creates only one job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
 }
 
-// VideoOf returns the video's id from a job's id.
+// VideoOf returns the id of the video from the id of a job.
 func VideoOf(jobID string) string {
 	return jobID[:max(0, strings.LastIndexByte(jobID, '-'))]
 }
@@ -114,9 +113,9 @@ func Prefix(videoID string, generation int64, attempt int) string {
 	return fmt.Sprintf("%s%d-%d/", VideoPrefix(videoID), generation, attempt)
 }
 
-// PartsPrefix returns the prefix of a job's finished parts, which are stored until they
-// are joined. It is below VideoPrefix, so that deleting the video deletes them too. All
-// attempts share it, so that a dead worker's parts are not lost.
+// PartsPrefix returns the prefix of a job's finished parts, which are stored until they are joined.
+// It is below VideoPrefix, so that deleting the video also deletes the parts. All attempts share
+// it, so that the parts of a dead worker are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
@@ -124,16 +123,16 @@ func PartsPrefix(videoID string, generation int64) string {
 // VideoPrefix returns the prefix of all files that were made for a video.
 func VideoPrefix(videoID string) string { return "videos/" + videoID + "/" }
 
-// ParsePrefix finds which job wrote an object below VideoPrefix. There are two layouts.
-// Both contain the generation, which together with the video names the job (see JobID):
+// ParsePrefix determines the job that wrote an object below VideoPrefix. There are two layouts.
+// Both contain the generation, which identifies the job together with the video (see JobID):
 //
 //	videos/<id>/<generation>-<attempt>/…             an attempt's results
 //	videos/<id>/parts-<generation>/<part>-<attempt>/… finished parts, until joined
 //
-// Parts belong to the job and outlive its attempts, so their attempt is 0. A janitor
-// must keep both while the job is queued or running: a worker that takes the job over
-// relies on every part that is recorded as done. ok is false for objects that no job
-// wrote, such as captions.
+// Parts belong to the job and outlive its attempts, so their attempt is 0. A janitor must keep both
+// while the job is queued or running, because a worker that takes the job over relies on every part
+// that is recorded as done. ok is false for objects that were not written by a job, such as
+// captions.
 func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool) {
 	rest, found := strings.CutPrefix(object, VideoPrefix(videoID))
 	if !found {
@@ -166,22 +165,22 @@ type RenditionName struct {
 	Name       string // name of the rendition, as in [Rendition]
 }
 
-// ParseRendition parses the name of an object that is a rendition, sound included.
-// There are two forms:
+// ParseRendition parses the name of an object that is a rendition (video or audio). There are two
+// forms:
 //
 //	<Prefix><name>.mp4
 //	<Prefix><name>-source.mp4
 //
-// The second is the source's own video, repackaged. An encoded rendition of the same
-// name may replace it later in the same attempt, so the files must differ. ok is false
-// for all other names, even for another spelling of the same numbers. The rendition may
-// not exist: compare Name with those in the outcome.
+// The second is the repackaged video of the source. An encoded rendition of the same name may
+// replace it later in the same attempt, so the files must have different names. ok is false for all
+// other names, even for another spelling of the same numbers. The rendition may not exist: compare
+// Name with the names in the outcome.
 func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 	generation, attempt, ok := ParsePrefix(videoID, object)
 	if !ok {
 		return RenditionName{}, false
 	}
-	// Build the prefix again and compare it, so that each object has only one valid name.
+	// Rebuild the prefix and compare, so that each object has only one valid name.
 	file, ok := strings.CutPrefix(object, Prefix(videoID, generation, attempt))
 	name, mp4 := strings.CutSuffix(file, ".mp4")
 	return RenditionName{generation, attempt, strings.TrimSuffix(name, "-source")}, ok && mp4
@@ -190,7 +189,7 @@ func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 // State is the state of a job.
 type State string
 
-// The states of a job. Done and Failed are final.
+// States of a job. Done and Failed are final.
 const (
 	Queued  State = "queued"
 	Running State = "running"
@@ -206,40 +205,39 @@ type Record struct {
 	Job
 
 	State State
-	// Attempt is the fencing token. Each claim raises it, and writes with an older one are
-	// refused.
+	// Attempt is the fencing token. Each claim increases it, and writes with a lower token are
+	// rejected.
 	Attempt int
-	// Tries counts the claims that ended badly or have not ended. Work that is returned on
-	// a clean shutdown does not count.
+	// Tries is the number of claims that have failed or have not ended. Claims that are returned in
+	// a clean shutdown do not count.
 	Tries int
-	// Inspected means that a worker has inspected the source and done all that can be done
-	// at once. The rest takes long.
+	// Inspected means that a worker has inspected the source and done all quick work. The remaining
+	// work takes long.
 	Inspected  bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
-	Progress   int       // 0–100, never falls; 100 only once an outcome is published
-	Outcome    *Outcome  // the latest published one; a running job may have one already
+	Progress   int       // 0–100, never decreases; 100 only after an outcome was published
+	Outcome    *Outcome  // the latest published outcome; a running job may already have one
 	Failure    *Failure  // set when failed
 	UpdatedAt  time.Time
 }
 
-// Path says how the worker made the first playable rendition.
+// Path is how the worker created the first playable rendition.
 type Path string
 
-// PathCopy is the source's own video repackaged without encoding.
+// PathCopy repackages the video of the source without encoding.
 const (
 	PathCopy      Path = "copy"
 	PathTranscode Path = "transcode"
 )
 
-// Outcome is the result of a job. It has at least one complete rendition, so a video
-// with an Outcome can be shared. Object names are complete and may be under the
-// prefixes of several attempts.
+// Outcome is the result of a job. It has at least one complete rendition, so a video with an
+// Outcome can be shared. Object names are complete and may have the prefixes of several attempts.
 type Outcome struct {
-	// Version starts at 1 and rises with each publication of the same job. A later version
-	// may add renditions, the storyboard and the download. It never removes any.
+	// Version starts at 1 and increases with each publication of the same job. A later version may
+	// add renditions, the storyboard and the download. It never removes them.
 	Version int    `json:"version"`
-	Final   bool   `json:"final"` // nothing will be added
+	Final   bool   `json:"final"` // no later version will be published
 	Path    Path   `json:"path"`
 	Prefix  string `json:"prefix"` // prefix of the attempt that published this version
 
@@ -258,7 +256,7 @@ type Outcome struct {
 	Storyboard   *Storyboard `json:"storyboard,omitempty"`
 	Download     string      `json:"download,omitempty"` // progressive MP4 with picture and sound
 
-	// Bytes is the size of all objects.
+	// Bytes is the total size of all objects.
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
@@ -282,7 +280,7 @@ type Rendition struct {
 // AudioName is the Name of the audio rendition.
 const AudioName = "audio"
 
-// Range is a part of an object.
+// Range is a byte range of an object.
 type Range struct {
 	Offset int64 `json:"offset"`
 	Size   int64 `json:"size"`
@@ -306,7 +304,7 @@ type Storyboard struct {
 	Count      int      `json:"count"` // frames over all sheets
 }
 
-// Objects lists every object the outcome refers to.
+// Objects returns every object to which the outcome refers.
 func (o *Outcome) Objects() []string {
 	if o == nil {
 		return nil
@@ -331,12 +329,12 @@ func (o *Outcome) Objects() []string {
 	return slices.Compact(names)
 }
 
-// Uses reports whether the outcome refers to an object under prefix.
+// Uses reports whether the outcome refers to an object with the prefix.
 func (o *Outcome) Uses(prefix string) bool {
 	return slices.ContainsFunc(o.Objects(), func(object string) bool { return strings.HasPrefix(object, prefix) })
 }
 
-// Rendition finds a video rendition, or the audio one, by name.
+// Rendition returns the video or audio rendition with this name.
 func (o *Outcome) Rendition(name string) (Rendition, bool) {
 	if o == nil {
 		return Rendition{}, false
@@ -352,11 +350,11 @@ func (o *Outcome) Rendition(name string) (Rendition, bool) {
 	return Rendition{}, false
 }
 
-// Code says why a job failed. It is part of the public API.
+// Code is the reason why a job failed. It is part of the public API.
 type Code string
 
-// The codes of a failed job. Only the videos service sets UPLOAD_EXPIRED. It is here so
-// that there is one list.
+// Codes of failed jobs. Only the videos service uses UPLOAD_EXPIRED. It is included so that the
+// list is complete.
 const (
 	NotAVideo          Code = "NOT_A_VIDEO"
 	EmptyFile          Code = "EMPTY_FILE"
@@ -370,19 +368,19 @@ const (
 	Internal           Code = "INTERNAL"
 )
 
-// Codes lists all codes.
+// Codes contains all codes.
 var Codes = []Code{
 	NotAVideo, EmptyFile, UnsupportedFormat, CorruptFile, TooLong, TooLargeDimensions, FileTooLarge, Timeout, UploadExpired, Internal,
 }
 
-// Failure says why a job ended without an outcome. Message is for the uploader:
-// it names no path, tool or store.
+// Failure describes why a job ended without an outcome. Message is for the uploader and names no
+// path, tool or store.
 type Failure struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 }
 
-// FormUpload says that an upload was a form with the file in it, and not the file.
+// FormUpload is the message for an upload that was a form with the file instead of the file.
 const FormUpload = "The upload was a form. Send the file itself as the body of the PUT, for example with `curl -T clip.mp4`."
 
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }
@@ -400,8 +398,8 @@ func MarshalOutcome(o *Outcome) ([]byte, error) {
 	return b, nil
 }
 
-// PrefixOf reads the Prefix of an outcome in MarshalOutcome's form without unpacking
-// the tables, which are most of it.
+// PrefixOf returns the Prefix of an outcome in MarshalOutcome's form without unpacking its tables,
+// which make up most of it.
 func PrefixOf(b []byte) (string, error) {
 	var o struct {
 		Prefix string `json:"prefix"`
@@ -412,7 +410,7 @@ func PrefixOf(b []byte) (string, error) {
 	return o.Prefix, nil
 }
 
-// UnmarshalOutcome reads MarshalOutcome's form. Without input it returns nil.
+// UnmarshalOutcome decodes MarshalOutcome's form. For empty input it returns nil.
 func UnmarshalOutcome(b []byte) (*Outcome, error) {
 	if len(b) == 0 {
 		return nil, nil

@@ -50,7 +50,7 @@ func TestLongOutcomeStaysSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(b) > 200_000 {
-		t.Errorf("four hours take %d bytes, want at most 200000", len(b))
+		t.Errorf("the tables of a four-hour video take %d bytes, want at most 200000", len(b))
 	}
 }
 
@@ -64,7 +64,7 @@ func FuzzSegments(f *testing.F) {
 		}
 		for _, seg := range s {
 			if seg.Offset < 0 || seg.Size < 0 || seg.Duration < 0 {
-				t.Fatalf("negative segment %+v", seg)
+				t.Fatalf("segment %+v has a negative value, want none", seg)
 			}
 		}
 	})

@@ -1,13 +1,13 @@
 package turns
 
-// Names returns how many names a queue remembers.
+// Names returns the number of names in a queue.
 func (q *Queue) Names() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.names)
 }
 
-// Turns returns how many names have a place among the turns.
+// Turns returns how many names have a turn.
 func (q *Queue) Turns() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package turns bounds how much work runs in one process at a time, in total and for
-// each account. [Slots] refuse work for which there is no slot. A [Queue] lets it wait
-// for its turn.
+// Package turns limits how much work runs in one process at the same time, in total and for each
+// account. [Slots] refuses work without a free slot. A [Queue] makes work wait for its turn.
 package turns
 
 import (
@@ -21,28 +20,28 @@ import (
 // ErrFull means that too many jobs are waiting already.
 var ErrFull = errors.New("too many are waiting already")
 
-// QueueOptions bound a [Queue]. Zero means no bound.
+// QueueOptions are the limits of a [Queue]. Zero means no limit.
 type QueueOptions struct {
-	Name       string // names the queue in metrics; if empty, there are no metrics
-	Parallel   int    // how many jobs run at once
-	Each       int    // how many jobs run at once for one name
-	Waiting    int    // how many jobs wait for one name
+	Name       string // name of the queue in metrics; if empty, there are no metrics
+	Parallel   int    // how many jobs run at the same time
+	Each       int    // how many jobs of one name run at the same time
+	Waiting    int    // how many jobs of one name wait
 	AllWaiting int    // how many jobs wait in total
 }
 
-// Queue bounds how much of one kind of work runs at a time in this process, in total
-// and for each name (an account, say). Unlike [Slots] it lets the rest wait.
+// Queue limits how much of one kind of work runs at the same time in this process, in total and for
+// each name (for example an account). Unlike [Slots], it makes the remaining work wait.
 //
-// Jobs of one name run in order. Names take turns, so a newcomer waits for at most one
-// job of each other name and never for another's whole backlog. A name that has reached
-// its own bound waits without delaying others.
+// Jobs of one name run in order. Names take turns, so a new name waits for at most one job of each
+// other name, and never for the whole backlog of another name. A name at its own limit waits
+// without delaying other names.
 type Queue struct {
 	opt  QueueOptions
 	wait prometheus.Observer // nil without a name
 
 	mu      sync.Mutex
 	names   map[string]*inLine
-	turns   list.List // of *inLine: names that could run a job if there were room
+	turns   list.List // of *inLine: names that could run a job if a place were free
 	running int
 	waiting int
 }
@@ -52,19 +51,19 @@ type inLine struct {
 	name    string
 	running int
 	waiting list.List     // of *waiter
-	turn    *list.Element // the name's place among the turns; nil if it has none
+	turn    *list.Element // the name's turn; nil if it has none
 }
 
 type waiter struct {
-	place *list.Element // in inLine.waiting; nil once it is taken out
-	done  chan error    // a nil error lets the job run
+	place *list.Element // in inLine.waiting; nil after removal
+	done  chan error    // nil means that the job may run
 }
 
 var queueWait = promauto.NewHistogramVec(prometheus.HistogramOpts{Name: "linkreel_queue_wait_seconds",
 	Help:    "Time that work waited in a queue of this process before it ran or gave up.",
 	Buckets: []float64{.001, .005, .02, .1, .5, 1, 2, 5, 10, 30}}, []string{"queue"})
 
-// NewQueue makes a queue in which nothing runs.
+// NewQueue returns an empty queue.
 func NewQueue(o QueueOptions) *Queue {
 	o.Parallel, o.Each = cmp.Or(o.Parallel, math.MaxInt), cmp.Or(o.Each, math.MaxInt)
 	o.Waiting, o.AllWaiting = cmp.Or(o.Waiting, math.MaxInt), cmp.Or(o.AllWaiting, math.MaxInt)
@@ -75,12 +74,11 @@ func NewQueue(o QueueOptions) *Queue {
 	return q
 }
 
-// Enter waits until a job of name may run. release ends the job and is called once.
+// Enter waits until a job of name may run. release ends the job and must be called once.
 //
-// The error is ctx's own or [ErrFull]. If too many jobs of name are waiting, it is
-// ErrFull at once. If too many jobs are waiting in total, the last job of the name with
-// the longest backlog gets ErrFull instead, if that backlog is longer than name's own
-// would become.
+// The error is that of ctx or [ErrFull]. If too many jobs of name are waiting, Enter returns
+// ErrFull immediately. If too many jobs are waiting in total, the last job of the name with the
+// longest backlog gets ErrFull instead, if that backlog is longer than the new backlog of name.
 //
 // The time spent here is added to Queued of the request; see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
@@ -111,7 +109,7 @@ func (q *Queue) Enter(ctx context.Context, name string) (release func(), err err
 	return sync.OnceFunc(func() { q.end(l) }), nil
 }
 
-// line lets a job of name run and returns a nil waiter, or puts the job in line.
+// line starts a job of name and returns a nil waiter, or adds the job to the waiting jobs.
 func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,8 +134,8 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	return l, w, nil
 }
 
-// pushOut removes the last job of the longest backlog to make room for a new job. have is
-// the length of the new job's backlog. Only a backlog longer than have+1 loses a job.
+// pushOut removes the last job of the longest backlog to free a place for a new job. have is the
+// length of the new job's backlog. Only a backlog longer than have+1 loses a job.
 func (q *Queue) pushOut(have int) bool {
 	var longest *inLine
 	for _, l := range q.names {
@@ -154,14 +152,14 @@ func (q *Queue) pushOut(have int) bool {
 	return true
 }
 
-// takeTurn gives l a place among the turns if it can use one.
+// takeTurn gives l a turn if it can use one.
 func (q *Queue) takeTurn(l *inLine) {
 	if l.turn == nil && l.waiting.Len() > 0 && l.running < q.opt.Each {
 		l.turn = q.turns.PushBack(l)
 	}
 }
 
-// takeOut removes w from the line, and forgets the name if it has no jobs left.
+// takeOut removes w from the waiting jobs, and drops the name if it has no jobs left.
 func (q *Queue) takeOut(l *inLine, w *waiter) {
 	l.waiting.Remove(w.place)
 	w.place = nil
@@ -178,8 +176,8 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave removes a waiter whose context has ended. If it was allowed to run meanwhile, its
-// job ends at once, so that its place is not lost.
+// leave removes a waiter after its context has ended. If the waiter was allowed to run in the
+// meantime, its job ends immediately, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()
 	waits := w.place != nil
@@ -193,7 +191,7 @@ func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	return ctx.Err()
 }
 
-// end frees a place and passes it on.
+// end frees a place and gives it to the next job.
 func (q *Queue) end(l *inLine) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -208,7 +206,7 @@ func (q *Queue) end(l *inLine) {
 	}
 }
 
-// passOn lets names with a turn run a job while there is room.
+// passOn starts jobs of names with a turn while places are free.
 func (q *Queue) passOn() {
 	for q.turns.Len() > 0 && q.running < q.opt.Parallel {
 		next := q.turns.Remove(q.turns.Front()).(*inLine)
@@ -222,7 +220,7 @@ func (q *Queue) passOn() {
 	}
 }
 
-// Waiting returns how many jobs wait in total.
+// Waiting returns the total number of waiting jobs.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,19 +20,19 @@ func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
 	if err != nil {
-		t.Fatalf("enter for %s: %v", name, err)
+		t.Fatalf("Enter for %s: got %v, want no error", name, err)
 	}
 	return release
 }
 
-// served records the order in which jobs of a queue run.
+// served records the order of jobs in a queue.
 type served struct {
 	mu    sync.Mutex
 	names []string
 }
 
-// join puts a job in line and returns once it waits. It must run in a synctest bubble.
-// The job ends as soon as it has run.
+// join adds a job and returns when the job is waiting. It must run in a synctest bubble. The job
+// ends as soon as it has run.
 func (s *served) join(t *testing.T, q *turns.Queue, name, job string) {
 	t.Helper()
 	go func() {
@@ -66,10 +66,10 @@ func TestNamesTakeTurnsInAQueue(t *testing.T) {
 		synctest.Wait()
 		want := []string{"noisy 0", "other 0", "third 0", "noisy 1", "other 1", "noisy 2", "noisy 3", "noisy 4"}
 		if !slices.Equal(got.names, want) {
-			t.Errorf("served %v, want %v", got.names, want)
+			t.Errorf("order = %v, want %v", got.names, want)
 		}
 		if q.Names() != 0 || q.Waiting() != 0 {
-			t.Errorf("%d names and %d waiters are left", q.Names(), q.Waiting())
+			t.Errorf("%d names and %d waiting jobs are left, want 0", q.Names(), q.Waiting())
 		}
 	})
 }
@@ -87,12 +87,12 @@ func TestANameAtItsBoundHoldsNobodyUp(t *testing.T) {
 		first()
 		synctest.Wait()
 		if want := []string{"third waits", "noisy waits"}; !slices.Equal(got.names, want) {
-			t.Errorf("served %v, want %v", got.names, want)
+			t.Errorf("order = %v, want %v", got.names, want)
 		}
 		second()
 		third()
 		if q.Names() != 0 {
-			t.Errorf("%d names are left", q.Names())
+			t.Errorf("%d names are left, want 0", q.Names())
 		}
 	})
 }
@@ -106,24 +106,23 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 		got.join(t, q, "noisy", "noisy 0")
 		got.join(t, q, "noisy", "noisy 1")
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("a third waiter of one name: %v, want ErrFull", err)
+			t.Errorf("third waiting job of one name: got %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
-		// All places are taken, so the longest line gives one up for a name that has
-		// none.
+		// All places are taken, so the longest backlog loses a job to a name without one.
 		got.join(t, q, "third", "third 0")
 		if want := "noisy 1: " + turns.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
-			t.Errorf("ended so far: %v, want %v", got.names, want)
+			t.Errorf("ended jobs = %v, want %v", got.names, want)
 		}
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("one more job when no line is longer: %v, want ErrFull", err)
+			t.Errorf("one more job without a longer backlog: got %v, want ErrFull", err)
 		}
 		for _, release := range releases {
 			release()
 		}
 		synctest.Wait()
 		if len(got.names) != 4 || q.Names() != 0 || q.Waiting() != 0 {
-			t.Errorf("served %v; %d names and %d waiters are left", got.names, q.Names(), q.Waiting())
+			t.Errorf("order = %v with %d names and %d waiting jobs left, want four jobs and none left", got.names, q.Names(), q.Waiting())
 		}
 	})
 }
@@ -136,28 +135,28 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(identity.WithRequest(t.Context(), &identity.Request{ID: "r"}), time.Second)
 		defer cancel()
 		if _, err := q.Enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v, want the context's error", err)
+			t.Errorf("got %v, want the context's error", err)
 		}
 		if got := time.Duration(identity.RequestOf(ctx).Queued.Load()); got != time.Second {
-			t.Errorf("the request waited for %v, want a second", got)
+			t.Errorf("Queued of the request = %v, want a second", got)
 		}
 		if q.Waiting() != 0 {
-			t.Error("the job still counts as waiting")
+			t.Error("Waiting is not 0 after the job's context has ended, want 0")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v, want the context's error", err)
+			t.Errorf("got %v, want the context's error", err)
 		}
 		release()
-		release() // a second call does nothing
+		release() // a second call has no effect
 		enter(t, q, "a")()
 		if q.Names() != 0 {
-			t.Errorf("%d names are left", q.Names())
+			t.Errorf("%d names are left, want 0", q.Names())
 		}
 	})
 }
 
-// Jobs arrive, give up and end in any order. The bounds are never exceeded, and nothing
-// is left at the end.
+// Jobs arrive, are cancelled and end in random order. The limits are never exceeded, and the queue
+// is empty at the end.
 func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 	t.Parallel()
 	q := turns.NewQueue(turns.QueueOptions{Name: "test", Parallel: 4, Each: 2, Waiting: 20, AllWaiting: 60})
@@ -174,10 +173,10 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 				}
 				if release, err := q.Enter(ctx, fmt.Sprint(name)); err == nil {
 					if n := all.Add(1); n > 4 {
-						t.Errorf("%d jobs ran at once", n)
+						t.Errorf("%d jobs ran at the same time, want at most 4", n)
 					}
 					if n := each[name].Add(1); n > 2 {
-						t.Errorf("%d jobs of one name ran at once", n)
+						t.Errorf("%d jobs of one name ran at the same time, want at most 2", n)
 					}
 					ran.Add(1)
 					each[name].Add(-1)
@@ -190,9 +189,9 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	if q.Names() != 0 || q.Waiting() != 0 || q.Turns() != 0 {
-		t.Errorf("%d names, %d waiters and %d turns are left", q.Names(), q.Waiting(), q.Turns())
+		t.Errorf("%d names, %d waiting jobs and %d turns are left, want 0", q.Names(), q.Waiting(), q.Turns())
 	}
 	if ran.Load() == 0 {
-		t.Error("no job ran")
+		t.Error("no job ran, want at least one")
 	}
 }

@@ -2,9 +2,9 @@ package turns
 
 import "sync"
 
-// Slots bound how much of one kind of work runs at a time in this process, for each
-// name (an account, say) and in total. A caller that finds no free slot is refused at
-// once, since waiting would hold its resources too.
+// Slots limits how much of one kind of work runs at the same time in this process, for each name
+// (for example an account) and in total. A caller without a free slot is refused immediately,
+// because waiting would also hold its resources.
 type Slots struct {
 	each, all int
 
@@ -13,13 +13,13 @@ type Slots struct {
 	total int
 }
 
-// NewSlots makes Slots with each slots for one name and all slots in total.
+// NewSlots returns Slots with each slots for one name and all slots in total.
 func NewSlots(each, all int) *Slots {
 	return &Slots{each: each, all: all, taken: map[string]int{}}
 }
 
-// Take takes one of name's slots. release gives it back and must be called once. ok is
-// false if no slot is free.
+// Take takes one of name's slots. release returns the slot and must be called once. ok is false if
+// no slot is free.
 func (s *Slots) Take(name string) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,14 +32,14 @@ func (s *Slots) Take(name string) (release func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.total--
-		// Forget a name that holds no slots, so that the running work bounds the memory.
+		// Drop a name without slots, so that memory use depends only on the running work.
 		if s.taken[name]--; s.taken[name] == 0 {
 			delete(s.taken, name)
 		}
 	}, true
 }
 
-// Taken returns how many slots are taken in total.
+// Taken returns the total number of taken slots.
 func (s *Slots) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ func TestSlotsBoundANameAndAll(t *testing.T) {
 		t.Helper()
 		release, ok := s.Take(name)
 		if ok != want {
-			t.Fatalf("a slot for %s: %v, want %v", name, ok, want)
+			t.Fatalf("Take(%s) = %v, want %v", name, ok, want)
 		}
 		return release
 	}
@@ -28,6 +28,6 @@ func TestSlotsBoundANameAndAll(t *testing.T) {
 	second()
 	take("one", true)
 	if s.Taken() != 3 {
-		t.Errorf("%d taken, want 3", s.Taken())
+		t.Errorf("Taken = %d, want 3", s.Taken())
 	}
 }

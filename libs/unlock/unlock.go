@@ -1,6 +1,5 @@
-// Package unlock has the shared parts of the pages on which links and videos ask visitors
-// for a password: the budget of guesses, the form, and the messages to visitors. Package
-// password checks the password itself.
+// Package unlock contains the shared parts of the password pages of links and videos: the budget of
+// guesses, the form, and the messages to visitors. Package password checks the password.
 package unlock
 
 import (
@@ -18,21 +17,21 @@ import (
 	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
-// Wrong tells a visitor that the password is wrong.
+// Wrong is the message for a wrong password.
 const Wrong = "That is not the password. Check it and try again."
 
-// Limits of guesses at the password of one record. Only wrong guesses count, because the caller
-// refunds correct ones. Together they allow 660 wrong guesses per hour, however many networks
-// guess: too few to find a reasonable password.
+// Limits of guesses for the password of one record. Only wrong guesses count, because the caller
+// refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
+// networks, which is too few to find a reasonable password.
 const (
 	guessesPerAddress = 5 // a minute
 	// SharedGuesses is the hourly budget that networks share.
 	SharedGuesses = 60
-	// FirstGuesses is an hourly reserve for neighbourhoods that have not failed at this record
+	// FirstGuesses is an hourly reserve for neighbourhoods without a wrong guess for this record
 	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
-	// spends the shared budget would lock out everybody else. A neighbourhood is a range that
-	// one customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that many
-	// networks of one attacker count as one. A region is a range that a provider holds.
+	// uses up the shared budget would lock out everyone else. A neighbourhood is an address range
+	// that one customer of a provider can have (a /48 of IPv6 is 65,536 networks), so that the
+	// networks of one attacker count as one. A region is an address range of a provider.
 	FirstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
@@ -47,20 +46,19 @@ type Limiter interface {
 	Refund(ctx context.Context, t ratelimit.Try)
 }
 
-// HourlyRule returns the rule of an hourly budget of guesses at a record.
+// HourlyRule returns the rule for an hourly budget of guesses for a record.
 func HourlyRule(record, name string, most int) ratelimit.Rule {
 	return ratelimit.Rule{Key: "unlock:" + record + ":" + name, Max: most, Window: time.Hour}
 }
 
-// Guess counts a guess from addr at the password of a record, or says how long the visitor
-// has to wait. Count a guess before you check it: concurrent guesses must not all pass. The
-// guess is taken from the first of these budgets that has room:
+// Guess counts a guess from addr for the password of a record, or returns how long the visitor must
+// wait. Count a guess before checking it, so that concurrent guesses do not all pass. The guess is
+// taken from the first of these budgets that is not used up:
 //
-//	reserve  if nobody in addr's neighbourhood has guessed wrong at this record within the hour
+//	reserve  if addr's neighbourhood has no wrong guess for this record within the hour
 //	shared
 //
-// A wrong guess stays counted in its budget, so the sum of the budgets is the overall
-// limit.
+// A wrong guess remains counted in its budget, so the sum of the budgets is the overall limit.
 func Guess(ctx context.Context, l Limiter, record string, addr netip.Addr) (try ratelimit.Try, wait time.Duration) {
 	perAddress := ratelimit.Rule{Key: "unlock-address:" + ratelimit.Network(addr).String(), Max: guessesPerAddress, Window: time.Minute}
 	near, region := wide(addr, neighbourhoodOf4, neighbourhoodOf6), wide(addr, regionOf4, regionOf6)
@@ -88,8 +86,8 @@ func wide(addr netip.Addr, bits4, bits6 int) string {
 	return p.String()
 }
 
-// TooMany returns the number of seconds after which a visitor may try again, and a sentence
-// that tells the visitor so.
+// TooMany returns the number of seconds after which a visitor may try again, and a message for the
+// visitor.
 func TooMany(wait time.Duration) (seconds int, text string) {
 	seconds = max(1, int((wait+time.Second-1)/time.Second))
 	if seconds > 90 {
@@ -105,9 +103,8 @@ func plural(n int, unit string) string {
 	return strconv.Itoa(n) + " " + unit + "s"
 }
 
-// FromForm reads the field "password" of a form from the raw body and nowhere else. The
-// usual helpers would look into the query, which proxies log, and unpack a compressed body
-// of any size.
+// FromForm returns the field "password" of a form. It reads only the raw body. The usual helpers
+// would also read the query, which proxies log, and would decompress a body of any size.
 func FromForm(req *fasthttp.Request) (string, error) {
 	media, _, err := mime.ParseMediaType(string(req.Header.ContentType()))
 	coding := string(req.Header.ContentEncoding())
@@ -122,8 +119,8 @@ func FromForm(req *fasthttp.Request) (string, error) {
 	return string(form.Peek("password")), nil
 }
 
-// CrossSite reports whether the browser says that a form came from another site than base
-// or the requested host. Clients other than browsers send no such headers.
+// CrossSite reports whether the browser's headers name another site than base or the requested host
+// as the source of a form. Clients other than browsers do not send these headers.
 func CrossSite(req *fasthttp.Request, base string) bool {
 	site := string(req.Header.Peek("Sec-Fetch-Site"))
 	if site != "" {

@@ -1,15 +1,15 @@
-// Package waiting reports how much work is waiting and how long the oldest item has waited. All
-// kinds of work share the same two metrics:
+// Package waiting reports the amount of pending work and the age of its oldest item. All kinds of
+// work share the same two metrics:
 //
 //	linkreel_waiting{of,for}                 the number of items
-//	linkreel_waiting_oldest_seconds{of,for}  the age of the oldest item; 0 if nothing waits
+//	linkreel_waiting_oldest_seconds{of,for}  the age of the oldest item; 0 if no work is pending
 //
 // The values are read from the stores, not from a replica's memory. One replica of a service,
-// the one to which [dedup.Seen.Mine] gives the turn, reads them once a minute. A replica that
-// loses the turn drops its series, so no old value stays. Without Redis, every replica reports
-// the same values. So a reader takes the maximum over all pods.
+// chosen by [dedup.Seen.Mine], reads them once a minute. A replica that loses the turn drops its
+// series, so no old values remain. Without Redis, every replica reports the same values. So queries
+// must use the maximum over all pods.
 //
-// If a read fails, the number stays unchanged and the age keeps growing.
+// If a read fails, the number does not change and the age continues to increase.
 package waiting
 
 import (
@@ -26,27 +26,27 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Every is how often the replica that has the turn reads the stores.
+// Every is the time between two reads of the replica with the turn.
 const Every = time.Minute
 
-// Depth is how much of one kind of work is waiting.
+// Depth is the amount of pending work of one kind.
 type Depth struct {
 	N int64
-	// Oldest is the time since which the oldest item has waited. It is ignored if N is 0.
+	// Oldest is the time since which the oldest item has been pending. It is ignored if N is 0.
 	Oldest time.Time
-	// Ageless means that the age is not known and must not be reported.
+	// Ageless means that the age is unknown and must not be reported.
 	Ageless bool
 }
 
-// Work is one kind of work, and what it waits for. Both become labels.
+// Work is one kind of work, and what it waits for. Both are labels of the metrics.
 type Work struct{ Of, For string }
 
-// Look reads how much of one kind of work is waiting.
+// Look reads the amount of pending work of one kind.
 type Look struct {
 	Work
 	Depth func(ctx context.Context) (Depth, error)
-	// Lost, if set, is called when the replica has lost the turn. It drops other series that
-	// Depth has set.
+	// Lost, if set, is called when the replica has lost the turn. It drops other series that Depth
+	// has set.
 	Lost func()
 }
 
@@ -55,7 +55,7 @@ type Turns interface {
 	Mine(ctx context.Context, what string, hold time.Duration) bool
 }
 
-// Loop returns the loop that makes these reads for a service. service is the name of the turn.
+// Loop returns the loop that reads the depths for a service. service is the name of the turn.
 func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot.Loop {
 	r := NewReport(now)
 	forget := func() {
@@ -66,7 +66,7 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 			}
 		}
 	}
-	every := boot.Every(Every, "what waits", func(ctx context.Context) error {
+	every := boot.Every(Every, "pending work", func(ctx context.Context) error {
 		if !turns.Mine(ctx, "waiting-"+service, Every*9/10) {
 			forget()
 			return nil
@@ -79,9 +79,9 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 	}}
 }
 
-// First returns the depth of a queue with two reads. Most queues are empty, and then it makes
-// only the first read. oldest returns the time since which the oldest item has waited, or zero
-// if nothing waits.
+// First returns the depth of a queue with two reads. For an empty queue, which is the usual case,
+// it makes only the first read. oldest returns the time since which the oldest item has been
+// pending, or zero if the queue is empty.
 func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (d Depth, err error) {
 		if d.Oldest, err = oldest(ctx); err != nil || d.Oldest.IsZero() {
@@ -93,8 +93,8 @@ func First(oldest func(context.Context) (time.Time, error), count func(context.C
 	}
 }
 
-// Query returns the depth of the documents that queries find. Each query orders by the field
-// at, the oldest first. While nothing waits, each query costs one read.
+// Query returns the depth of the documents that match queries. Each query must sort by the field
+// at, the oldest first. If no document matches, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {
@@ -113,13 +113,13 @@ func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query
 	}, Count(db, what, queries))
 }
 
-// maxCount bounds how many documents of one query are counted. Firestore reads an index entry
-// for each document that it counts, and gives up after a minute. With the bound, the number is
-// cheap and available even when millions of documents wait.
+// maxCount limits how many documents of one query are counted. Firestore reads an index entry for
+// each counted document, and times out after a minute. With the limit, counting is cheap and
+// succeeds even with millions of documents.
 var maxCount = 100_000 // a variable, so that the test can change it
 
-// Count returns a function that counts the documents that queries find, up to [maxCount] for
-// each query.
+// Count returns a function that counts the documents that match queries, up to [maxCount] for each
+// query.
 func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) func(context.Context) (int64, error) {
 	return func(ctx context.Context) (all int64, err error) {
 		for _, q := range queries() {
@@ -133,7 +133,7 @@ func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) fu
 	}
 }
 
-// Ageless returns the depth of work for which the age is not known.
+// Ageless returns the depth of work of unknown age.
 func Ageless(count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (Depth, error) {
 		n, err := count(ctx)
@@ -141,8 +141,8 @@ func Ageless(count func(context.Context) (int64, error)) func(context.Context) (
 	}
 }
 
-// Report holds the depths that one replica, or one part of it, reports. Before the first Set
-// and after Forget it has no series. It is safe for concurrent use.
+// Report contains the depths that a replica, or a part of it, reports. It has no series before the
+// first Set and after Forget. It is safe for concurrent use.
 type Report struct {
 	now func() time.Time
 
@@ -150,13 +150,13 @@ type Report struct {
 	depths map[Work]Depth
 }
 
-// NewReport makes an empty report.
+// NewReport returns an empty report.
 func NewReport(now func() time.Time) *Report {
 	return &Report{now: now, depths: map[Work]Depth{}}
 }
 
-// Set reports a depth. If several reports of a process name the same work, their numbers are
-// added, and the age of the oldest item counts.
+// Set reports a depth. If several reports of a process contain the same work, the collector adds
+// their numbers and uses the age of the oldest item.
 func (r *Report) Set(w Work, d Depth) {
 	r.mu.Lock()
 	r.depths[w] = d
@@ -187,7 +187,7 @@ func (r *Report) look(ctx context.Context, looks []Look) (err error) {
 // all holds the reports that have series.
 var all sync.Map
 
-// collector makes the series of all reports at each scrape, because ages grow.
+// collector creates the series of all reports at each scrape, because ages increase.
 type collector struct{}
 
 func init() { prometheus.MustRegister(collector{}) }
@@ -195,9 +195,9 @@ func init() { prometheus.MustRegister(collector{}) }
 func vectors() (n, oldest *prometheus.GaugeVec) {
 	labels := []string{"of", "for"}
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "linkreel_waiting", Help: "How much work waits, by what it is and what it waits for.",
+			Name: "linkreel_waiting", Help: "Amount of pending work, by its kind and what it waits for.",
 		}, labels), prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "linkreel_waiting_oldest_seconds", Help: "How long the oldest work has waited; 0 if nothing waits.",
+			Name: "linkreel_waiting_oldest_seconds", Help: "Age of the oldest pending work; 0 if no work is pending.",
 		}, labels)
 }
 

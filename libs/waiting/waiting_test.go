@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// turn gives the turn to the replica that the test names in has.
+// turn gives the turn to the replica named in has.
 type turn struct {
 	replica string
 	has     *atomic.Value
@@ -38,13 +38,16 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		look := Look{Work: Work{"videos", "worker"}, Depth: First(
 			func(context.Context) (time.Time, error) {
 				if fails.Load() {
-					return time.Time{}, errors.New("the store is away")
+					return time.Time{}, errors.New("the store is unreachable")
 				}
 				return started.Add(-time.Minute), nil
 			}, func(context.Context) (int64, error) { return 9, nil })}
 		idle := Look{Work: Work{"erasures", "services"}, Depth: First(
 			func(context.Context) (time.Time, error) { return time.Time{}, nil },
-			func(context.Context) (int64, error) { t.Error("an empty queue was counted"); return 0, nil })}
+			func(context.Context) (int64, error) {
+				t.Error("an empty queue was counted, want only the first read")
+				return 0, nil
+			})}
 		count := Look{
 			Work: Work{"videos", "upload"}, Lost: func() { lost.Add(1) },
 			Depth: Ageless(func(context.Context) (int64, error) { return 4, nil }),
@@ -57,12 +60,12 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		synctest.Wait()
 		values := func(age string) string {
 			return `
-				# HELP linkreel_waiting How much work waits, by what it is and what it waits for.
+				# HELP linkreel_waiting Amount of pending work, by its kind and what it waits for.
 				# TYPE linkreel_waiting gauge
 				linkreel_waiting{for="services",of="erasures"} 0
 				linkreel_waiting{for="upload",of="videos"} 4
 				linkreel_waiting{for="worker",of="videos"} 9
-				# HELP linkreel_waiting_oldest_seconds How long the oldest work has waited; 0 if nothing waits.
+				# HELP linkreel_waiting_oldest_seconds Age of the oldest pending work; 0 if no work is pending.
 				# TYPE linkreel_waiting_oldest_seconds gauge
 				linkreel_waiting_oldest_seconds{for="services",of="erasures"} 0
 				linkreel_waiting_oldest_seconds{for="worker",of="videos"} ` + age + "\n"
@@ -78,7 +81,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		has.Store("b")
 		time.Sleep(Every)
 		synctest.Wait()
-		shown(t, values("300")) // only from b; if both reported, the numbers would be twice as high
+		shown(t, values("300")) // only from b; if both reported, the numbers would double
 
 		has.Store("nobody")
 		time.Sleep(Every)
@@ -90,9 +93,9 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		if err := errors.Join(<-ended, <-ended); err != nil {
 			t.Error(err)
 		}
-		shown(t, "") // a replica that has stopped reports nothing
+		shown(t, "") // a stopped replica reports nothing
 		if lost.Load() == 0 {
-			t.Error("Lost was not called although the replica has lost the turn")
+			t.Error("Lost was not called after the replica lost the turn, want a call")
 		}
 	})
 }
@@ -105,15 +108,15 @@ func TestPartsOfOneProcessAddUp(t *testing.T) {
 	two.Set(work, Depth{N: 4, Oldest: now.Add(-5 * time.Second)})
 	defer one.Forget()
 	shown(t, `
-		# HELP linkreel_waiting How much work waits, by what it is and what it waits for.
+		# HELP linkreel_waiting Amount of pending work, by its kind and what it waits for.
 		# TYPE linkreel_waiting gauge
 		linkreel_waiting{for="count",of="clicks"} 7
-		# HELP linkreel_waiting_oldest_seconds How long the oldest work has waited; 0 if nothing waits.
+		# HELP linkreel_waiting_oldest_seconds Age of the oldest pending work; 0 if no work is pending.
 		# TYPE linkreel_waiting_oldest_seconds gauge
 		linkreel_waiting_oldest_seconds{for="count",of="clicks"} 5
 	`)
 	two.Forget()
 	if n := testutil.CollectAndCount(collector{}, "linkreel_waiting"); n != 1 {
-		t.Errorf("%d series after one of two parts has ended, want 1", n)
+		t.Errorf("%d series after the end of one of two parts, want 1", n)
 	}
 }

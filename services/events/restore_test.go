@@ -2,13 +2,18 @@ package events_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	libevents "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/restored"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 // restore records a restore, as `linkreel restore` does before a service starts.
@@ -183,4 +188,39 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	ahead(r, "after="+lost)
 	w.forward(libevents.Kept + time.Hour)
 	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // the event would have expired by now
+}
+
+// TestAServiceThatRunsDuringARestoreWaitsToo restores the database under a service, whose next
+// look at the record would be a minute later.
+func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Firestore.Timeout = time.Second
+	rec := newReceiver(t, nil)
+	key := w.key("acc_a", identity.Creator)
+	r := w.start()
+	h := r.hook(key, rec.URL, "link.created")
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
+	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
+	w.restore()
+	w.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	eventually(t, "the service notices the outage", func() bool {
+		began := time.Now()
+		return r.call(key, "GET", "/api/v1/webhooks/"+h.ID, nil).status == 503 && time.Since(began) < 500*time.Millisecond
+	})
+	w.Firestore.Faults().Clear()
+	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
+	eventually(t, "the service notices the restore", func() bool {
+		a := r.call(key, "GET", "/api/v1/webhooks/"+h.ID, nil)
+		var shown struct{ Paused bool }
+		return a.status == 200 && json.Unmarshal(a.body, &shown) == nil && shown.Paused
+	})
+	eventually(t, "a place for the event", func() bool {
+		a := r.call(key, "GET", "/api/v1/events?limit=1", nil)
+		return a.status == 200 && strings.Contains(string(a.body), "lnk_2")
+	})
+	r.stop() // lets running attempts end
+	if n := len(rec.messages()); n != 1 {
+		t.Errorf("%d messages, want none during the pause", n-1)
+	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// KeyIDs returns the ids of the keys in a value of LINKREEL_CERTIFICATE_KEY. Backups name
-// keys by them.
+// KeyIDs returns the IDs of the keys in a value of LINKREEL_CERTIFICATE_KEY. Backups identify keys
+// by these IDs.
 func KeyIDs(certificateKey string) ([]string, error) {
 	keys, err := seal.New(certificate.SealPurpose, certificateKey)
 	if err != nil {
@@ -25,7 +25,7 @@ func KeyIDs(certificateKey string) ([]string, error) {
 	return keys.IDs(), nil
 }
 
-// certificates builds the service that supplies the TLS listener with certificates.
+// certificates builds the service that provides certificates to the TLS listener.
 func (b *building) certificates() (*certificate.Service, error) {
 	c := b.Config
 	if c.CertificateKey == "" {
@@ -49,7 +49,7 @@ func (b *building) certificates() (*certificate.Service, error) {
 		PerHour: c.ACMEOrdersPerHour,
 		Owner:   b.memory.Owner,
 		Own:     func(host string) bool { return slices.Contains(own, host) },
-		// Unknown names in TLS handshakes and unknown links use up the same budget.
+		// Unknown names in TLS handshakes and unknown links share one budget.
 		Misses: b.misses, Now: c.Now,
 	}), nil
 }
@@ -63,7 +63,7 @@ func (c Config) challenges(certificates *certificate.Service, next fasthttp.Requ
 		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)
 		if asked && ctx.IsGet() {
 			host := link.ParseHost(string(ctx.Request.Header.Host())).Name
-			// fasthttp's own context ends only with the server. Answer sets a deadline.
+			// The context of fasthttp ends only with the server. Answer sets a deadline.
 			if answer, ok := certificates.Answer(context.Background(), host, string(token), c.client(ctx)); ok {
 				ctx.SetContentType("text/plain")
 				ctx.SetBodyString(answer)

@@ -1,8 +1,8 @@
-// Package links is the short-link service: the API for links and domains, and the redirects
-// themselves.
+// Package links is the short-link service. It contains the API for links and domains, and the
+// redirects.
 //
-// It has three listeners, because their callers and the cost of their requests differ: "api"
-// is for callers with a key, "redirect" for visitors, and "internal" for the cluster.
+// It has three listeners, because their callers and the cost of their requests differ: "api" for
+// callers with a key, "redirect" for visitors, and "internal" for the cluster.
 package links
 
 import (
@@ -46,92 +46,91 @@ type Config struct {
 
 	// RedirectAddr is the listener for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
-	// ShortBaseURL is the address of the short host. A link's address is ShortBaseURL, a slash
-	// and the slug.
+	// ShortBaseURL is the URL of the short host. The URL of a link is ShortBaseURL, a slash and the
+	// slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the addresses to which the default
-	// short host redirects visits to "/", to addresses without a link, and to links that have
-	// ended. If an address is empty, visitors see one of our own pages.
+	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the URLs to which the default short
+	// host redirects visits to "/", to addresses without a link, and to expired links. If a URL is
+	// empty, visitors get one of our own pages.
 	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
 	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
 	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
 
-	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is
-	// empty, the main Redis keeps both.
+	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is empty,
+	// both logs are in the main Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
 	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
 	// of changes. With several partitions, the servers of a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
-	// ClickLogBytes limits the bytes of the clicks that wait in Redis. Further clicks wait in
-	// each replica's spool.
+	// ClickLogBytes limits the size of the pending clicks in Redis. Further clicks are written to
+	// the spool of each replica.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
-	// CacheBytes limits the memory in which a replica caches links.
+	// CacheBytes limits the memory that a replica uses to cache links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir is the directory that keeps clicks while Redis is down. It should survive a
+	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive a
 	// restart of the container.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
 	// SpoolBytes limits the size of the spool. Further clicks are lost, and a metric counts them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
 	// ClickBudget is how long a redirect waits for Redis before its click goes to the spool.
 	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
-	// Flush lets this replica write click counts to Firestore. The replicas agree on one that
-	// does it.
+	// Flush allows this replica to write click counts to Firestore. The replicas elect one writer.
 	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
 	// CountryHeader is the name of the header in which a trusted proxy sends a visitor's
 	// country, such as CF-IPCountry.
 	CountryHeader string `env:"LINKREEL_COUNTRY_HEADER"`
-	// GeoIPFile is a MaxMind country database for visits without such a header. The visitor's
-	// address is looked up in it but not stored.
+	// GeoIPFile is a MaxMind country database for visits without such a header. The service looks
+	// up the visitor's address in it but does not store the address.
 	GeoIPFile string `env:"LINKREEL_GEOIP_FILE"`
 	// DNSResolver is the host:port of the resolver that looks up the DNS records that prove the
 	// ownership of domains. If it is empty, the system's resolver is used.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
-	// TLSAddr is the listener for visits to custom domains over TLS. If it is empty, there is no
-	// such listener. A domain's certificate is ordered when the domain is first visited.
+	// TLSAddr is the listener for visits to custom domains over TLS. If it is empty, this listener
+	// is disabled. The certificate of a domain is ordered at the first visit.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
 	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
 	// the authority's terms.
 	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
-	// ACMEEmail is the e-mail address that the authority gets for the account. It may be empty.
+	// ACMEEmail is the contact e-mail address of the account at the authority. It may be empty.
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
-	// ACMECAFile has the root certificates that verify the authority's server. If it is empty,
+	// ACMECAFile contains the root certificates that verify the authority's server. If it is empty,
 	// the system's root certificates are used.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
 	// ACMEOrdersPerHour limits the certificates that all replicas together order in an hour. One
 	// account may use a fifth of them for new certificates and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
-	// CertificateKey encrypts the private keys of certificates. It has one or more keys of 32
-	// characters or more, separated by commas. The first one encrypts, and all of them can
+	// CertificateKey encrypts the private keys of certificates. It consists of one or more keys of
+	// at least 32 characters, separated by commas. The first key encrypts, and all keys can
 	// decrypt.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is how often the service looks for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// SplitKey is part of the hash by which rules with a percentage divide visitors. With a new
-	// key, visitors may get other shares. It may be empty.
+	// SplitKey is an input of the hash by which rules with a percentage divide visitors. With a new
+	// key, visitors may move to other shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
-	// PasswordHashes is how many link passwords are hashed at the same time. One account may
-	// use half of these slots. Each hash needs 19 MiB of memory. PasswordQueue is how many
-	// passwords of one account may wait. Accounts take turns.
+	// PasswordHashes is the number of link passwords that are hashed concurrently. One account may
+	// use half of these slots. Each hash needs 19 MiB of memory. PasswordQueue is the number of
+	// passwords of one account that may wait for a slot. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
-	// DomainTarget is the name or address that custom domains should point to. If it is empty,
-	// they should point to the short host.
+	// DomainTarget is the name or address that custom domains should point to. If it is empty, they
+	// should point to the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
-	// BlockedDestinations is a file of host names, one per line. No link may lead to one of them or
-	// to its subdomains. The file is read again when it changes.
+	// BlockedDestinations is a file of host names, one per line. No link may redirect to one of
+	// these hosts or to their subdomains. The file is reloaded when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
 	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
 	// public pages link as "Report".
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 
-// New returns the service. It connects lazily, so it starts even while Firestore, Redis or auth is
-// down.
+// New returns the service. It connects lazily and therefore starts even while Firestore, Redis or
+// auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}
 	defer svc.Abandon(ctx, &err)
@@ -152,7 +151,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// building is the service under construction. Each part uses what earlier parts have set.
+// building is the service under construction. Each part uses fields that earlier parts have set.
 type building struct {
 	Config
 	svc         *boot.Service
@@ -190,8 +189,8 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	}
 	b.stores.Await()
 	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
-		// Do not keep the main Redis's password: a Redis without a password refuses connections that
-		// send one.
+		// Do not copy the main Redis's password: a Redis without a password rejects connections
+		// that send one.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
 	}
 	b.auth, _, err = b.stores.Keys(b.Auth)
@@ -203,7 +202,7 @@ func (b *building) openMemory(context.Context) (err error) {
 	b.memory = invalidation.NewMemory(invalidation.Options{
 		Target: read.Target, Host: read.Host, Suspended: read.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
 	})
-	// Counting and announcing wait longer for Redis than redirects do.
+	// Counting and announcing may wait longer for Redis than redirects do.
 	if b.patient, err = clicks.OpenPatient(b.clicksRedis, b.memory.Partitions()); err != nil {
 		return err
 	}
@@ -220,7 +219,8 @@ func (b *building) openClicks(context.Context) (err error) {
 		return err
 	}
 	b.loop("click log", b.log.Run)
-	// The service becomes ready even if this call fails: warm redirects work without Redis.
+	// The service becomes ready even if this call fails, because redirects of cached links work
+	// without Redis.
 	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
 	b.loop("announcer", b.announcer.Run)
 	if !b.Flush {
@@ -231,7 +231,8 @@ func (b *building) openClicks(context.Context) (err error) {
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
-	// Clicks from before ClicksRedisURL was set may still wait in the main Redis. Count them.
+	// The main Redis may still contain clicks from the time before ClicksRedisURL was set. Count
+	// these too.
 	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
@@ -241,7 +242,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
-// shortPages reads the pages of the default short host.
+// shortPages returns the pages of the default short host.
 func (b *building) shortPages() (*link.Pages, error) {
 	var p link.Pages
 	for name, page := range map[string]struct {
@@ -339,7 +340,7 @@ func (b *building) makeListeners(context.Context) error {
 	return nil
 }
 
-// makeCertificates adds the listener for TLS, if this installation has one.
+// makeCertificates adds the TLS listener, if it is enabled.
 func (b *building) makeCertificates(context.Context) error {
 	if b.TLSAddr == "" {
 		return nil
@@ -348,7 +349,8 @@ func (b *building) makeCertificates(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Elements are closed in reverse order, so this records open orders before the database closes.
+	// Elements are closed in reverse order. Adding the certificates here ensures that open orders
+	// are recorded before the database is closed.
 	b.svc.Close = append(b.svc.Close, certificates.Close)
 	b.stores.Watch(b.store.Certificates().Waits())
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
@@ -357,8 +359,8 @@ func (b *building) makeCertificates(context.Context) error {
 	return nil
 }
 
-// country builds the lookup of a visitor's country. The lookup uses the visitor's address
-// and does not store it.
+// country builds the lookup of a visitor's country. The lookup uses the visitor's address and does
+// not store it.
 func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err error) {
 	var db *maxminddb.Reader
 	if b.GeoIPFile != "" {
@@ -390,11 +392,11 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client returns the address of a visitor. Only the limit for missing links uses it.
+// client returns the address of a visitor. Only the limit for missing links uses this address.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
-// proxiesOf returns the proxies in front of the request's listener. Visitors reach the
-// TLS listener directly, so their X-Forwarded-For must not be believed.
+// proxiesOf returns the proxies in front of the request's listener. Visitors reach the TLS listener
+// directly, and their X-Forwarded-For header must not be trusted.
 func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -142,9 +143,9 @@ func allowed(versions []version, began, ended time.Time) (urls []string) {
 
 // shot is a video and what a player reads of it.
 type shot struct {
-	id                      string
-	uploaded, ready, erased time.Time
-	bytes                   map[string][sha256.Size]byte
+	id     string
+	erased bool
+	bytes  map[string][sha256.Size]byte
 }
 
 // load is an installation under writes and visits.
@@ -352,7 +353,7 @@ func (s *load) upload(path string) *shot {
 	if a := put(s.t, made.str("uploadUrl"), path, "video/mp4"); a.status != 200 {
 		s.t.Fatalf("upload: %d %s", a.status, a.raw)
 	}
-	f := &shot{id: made.str("videoId"), uploaded: time.Now()}
+	f := &shot{id: made.str("videoId")}
 	s.films = append(s.films, f)
 	return f
 }
@@ -389,6 +390,33 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		a.t.Errorf("the video %s has %d files (%d)", id, len(read), master.status)
 	}
 	return read
+}
+
+// finished waits until a video is ready and nothing will be added to it. Until then a restart
+// prepares it again, as the next attempt. It returns the video's files.
+func (s *load) finished(f *shot) map[string][sha256.Size]byte {
+	s.t.Helper()
+	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool {
+		text, err := os.ReadFile(s.data("linkreel.log")) // it begins anew at each start
+		check(s.t, err)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, `"video published"`) && strings.Contains(line, f.id) && strings.Contains(line, `"final":true`) {
+				return true
+			}
+		}
+		return false
+	})
+	return s.account.isReady(f.id)
+}
+
+// same checks that a video has the same files as before.
+func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
+	s.t.Helper()
+	for path, was := range f.bytes {
+		if is, there := files[path]; is != was {
+			s.t.Errorf("%s of the video %s is not as it was (there: %t, of %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
+		}
+	}
 }
 
 // play decodes a whole video as a player does.
@@ -595,21 +623,35 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	return d
 }
 
-// restored restores a backup on an empty machine and checks it. Then it runs the restored
-// installation and plays every video.
-func (s *load) restored(b taken, dir string) {
+// quickly are settings with which a program soon continues the work of one that was killed.
+var quickly = []string{
+	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
+	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
+}
+
+// restore restores a backup into an empty folder.
+func (s *load) restore(b taken, dir, data string) (took time.Duration) {
 	s.t.Helper()
 	began := time.Now()
 	bin, err := program()
 	check(s.t, err)
-	data := filepath.Join(s.t.TempDir(), "data")
-	source := filepath.Join(s.i.dir, ".local", "data")
-	cmd := exec.CommandContext(s.t.Context(), bin, "restore", "--backup", b.name, "--secrets", filepath.Join(source, "secrets.json"), "--audit", filepath.Join(source, "audit"), dir)
+	cmd := exec.CommandContext(s.t.Context(), bin, "restore", "--backup", b.name, "--secrets", s.data("secrets.json"), "--audit", s.data("audit"), dir)
 	cmd.Env = append(os.Environ(), "LINKREEL_DATA_DIR="+data)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.t.Fatalf("restore %s: %v\n%s", b.name, err, out)
 	}
-	took := time.Since(began)
+	return time.Since(began)
+}
+
+// data is the path of a file in the data directory.
+func (s *load) data(name string) string { return filepath.Join(s.i.dir, ".local", "data", name) }
+
+// restored restores a backup on an empty machine and checks it. Then it runs the restored
+// installation and plays every video.
+func (s *load) restored(b taken, dir string) {
+	s.t.Helper()
+	data := filepath.Join(s.t.TempDir(), "data")
+	took := s.restore(b, dir, data)
 	records := s.holds(b, data)
 
 	again := &installation{t: s.t, dir: s.t.TempDir(), base: fourFreePorts(s.t), env: s.i.env, data: data}
@@ -631,19 +673,14 @@ func (s *load) restored(b taken, dir string) {
 	}
 	played := 0
 	for n, f := range b.films {
-		if !f.erased.IsZero() {
+		if f.erased {
 			if got := account.do("GET", "/api/v1/videos/"+f.id, nil); got.status != http.StatusNotFound {
 				s.t.Errorf("the video %s was deleted, and answers %d", f.id, got.status)
 			}
 			continue
 		}
 		// One that was being prepared is prepared again, so its files are new.
-		files := account.isReady(f.id)
-		for path, sum := range f.bytes {
-			if files[path] != sum {
-				s.t.Errorf("the file %s of the video %s has other bytes", path, f.id)
-			}
-		}
+		s.same(&f, account.isReady(f.id))
 		if n == len(b.films)-1 {
 			account.play(f.id)
 		}
@@ -665,8 +702,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
 	}
 	i := install(t)
-	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s",
-		"LINKREEL_RATE_LIMITS=enterprise:6000000", "LINKREEL_QUOTA_LINKS=enterprise:1000000")
+	i.env = append(i.env, quickly...)
+	i.env = append(i.env, "LINKREEL_RATE_LIMITS=enterprise:6000000", "LINKREEL_QUOTA_LINKS=enterprise:1000000")
 	p, stack := i.up()
 	s := &load{t: t, i: i, account: newTenant(t, stack, "Loaded"), client: &http.Client{
 		Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
@@ -680,12 +717,9 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	for n := range 5 {
 		s.writers = append(s.writers, &writer{name: fmt.Sprint("w", n), links: map[string][]version{}, ids: map[string]string{}})
 	}
-	path := clip(t, 3, "640x360")
-	ready := func(f *shot) {
-		f.bytes = s.account.isReady(f.id)
-		f.ready = time.Now()
-	}
-	ready(s.upload(path))
+	path := clip(t, 2, "320x180")
+	first := s.upload(path)
+	first.bytes = s.finished(first)
 	stop := s.start(visits, writes)
 	defer stop()
 	began, dir := time.Now(), t.TempDir()
@@ -735,12 +769,11 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		p, _ = i.up()
 		s.down.Store(false)
 		down += time.Since(died)
-		if first := s.films[round]; round%2 == 0 {
-			if a := s.account.surely(204, "DELETE", "/api/v1/videos/"+first.id, nil); a.status == 204 {
-				first.erased = time.Now()
-			}
+		if round%2 == 0 {
+			s.account.surely(204, "DELETE", "/api/v1/videos/"+s.films[round].id, nil)
+			s.films[round].erased = true
 		}
-		ready(unfinished)
+		unfinished.bytes = s.finished(unfinished)
 		all = append(all, s.complete(dir))
 	}
 	took := time.Since(began)
@@ -759,4 +792,52 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	for _, b := range all {
 		s.restored(b, dir)
 	}
+}
+
+// TestANewerStateOutlivesARestore brings back older records beside newer objects, as a restore of
+// the database does where a bucket has the objects. What the older records do not name must stay:
+// the test goes back to the newer records, and every video plays as before.
+func TestANewerStateOutlivesARestore(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.env = append(i.env, quickly...)
+	p, stack := i.up()
+	s := &load{t: t, i: i, account: newTenant(t, stack, "Goes back")}
+	path := clip(t, 2, "320x180")
+	old := s.upload(path)
+	old.bytes = s.finished(old)
+	busy, dir := s.upload(path), t.TempDir()
+	b := s.complete(dir)
+	busy.bytes = s.finished(busy)
+	added := s.upload(path)
+	added.bytes = s.finished(added)
+	i.interrupt(p)
+
+	// Redis remembers changes that the other records do not have, so it begins anew.
+	exchange := func(records, keep string) {
+		t.Helper()
+		check(t, os.Rename(s.data("firestore.db"), keep))
+		check(t, os.Rename(records, s.data("firestore.db")))
+		check(t, os.RemoveAll(s.data("redis")))
+	}
+	older, newer := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "newer.db")
+	s.restore(b, dir, older)
+	exchange(filepath.Join(older, "firestore.db"), newer)
+	p, _ = i.up()
+	s.same(old, s.account.isReady(old.id))
+	if got := s.account.do("GET", "/api/v1/videos/"+added.id, nil); got.status != http.StatusNotFound {
+		t.Errorf("a video of after the backup answers %d", got.status)
+	}
+	if files := s.finished(busy); len(files) != len(busy.bytes) { // it is prepared again
+		t.Errorf("the video that was being prepared has %d files, want %d", len(files), len(busy.bytes))
+	}
+	i.interrupt(p)
+
+	exchange(newer, filepath.Join(t.TempDir(), "older.db"))
+	p, _ = i.up()
+	for _, f := range s.films {
+		s.same(f, s.account.isReady(f.id))
+		s.account.play(f.id)
+	}
+	i.interrupt(p)
 }

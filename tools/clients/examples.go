@@ -18,49 +18,48 @@ import (
 //go:embed examples.yaml
 var examplesText []byte
 
-// example is a call of an operation, written once for all languages. A text such as {link} in it is
-// the value that an earlier example saved by this name, and {lang} is the language.
+// example is an example call of an operation, for all languages. A text such as {link} in it is the
+// value that an earlier example saved under this name, and {lang} is the language.
 type example struct {
 	IDs   map[string]string // parameters of the path
 	Query yaml.Node
-	Body  yaml.Node // of JSON
+	Body  yaml.Node // JSON body
 	Text  string    // a body that is not JSON
-	Save  string    // such as "link.id": the answer is called link, and {link} is its field id
-	CLI   string    // a command that does the same
-	// Error is the code of the answer, if the example shows a call that is refused.
+	Save  string    // such as "link.id": names the response link and its field id {link}
+	CLI   string    // equivalent command
+	// Error is the error code of the response, if the example shows a rejected call.
 	Error string
-	// Brief leaves out everything but the calls: the page needs the record, and another page explains
-	// the operation.
+	// Brief omits everything except the calls, because another page explains the operation.
 	Brief bool
-	// Varies says that two answers differ in more than ids and times, so the test compares only their
-	// fields.
+	// Varies means that two responses differ in more than IDs and times. The test then compares
+	// only their fields.
 	Varies bool
-	Title  string            // of the section; otherwise the operation's summary
-	Note   string            // a sentence or more before the calls
-	Then   map[string]string // further lines, by language
-	Only   bool              // the lines of Then, without the call
+	Title  string            // title of the section; by default the operation's summary
+	Note   string            // text before the calls
+	Then   map[string]string // further lines by language
+	Only   bool              // only the lines of Then, without the call
 }
 
-// examples are all examples, by the id of their operation, or by the id, a full stop and a word if
-// the operation has several.
+// examples are all examples, by operation ID. If an operation has several examples, the key is its
+// ID, a full stop and a word.
 type examples struct {
 	doc     *contract.Contract
 	byName  map[string]*example
-	saved   map[string]savedValue // by the name of the answer
+	saved   map[string]savedValue // by the name of the response
 	answers map[string]answer
 }
 
-// savedValue is a field of an answer that later examples use.
+// savedValue is a field of a response that later examples use.
 type savedValue struct {
 	op   *contract.Operation
 	path []string
 }
 
-// answer is what the deployment answered to the call with curl. tests/contract records it.
+// answer is the response of the deployment to the call with curl, recorded by tests/contract.
 type answer struct {
 	Status int             `json:"status"`
-	Type   string          `json:"type,omitempty"` // of a body that is not JSON
-	Body   json.RawMessage `json:"body,omitempty"` // a string if it is not JSON
+	Type   string          `json:"type,omitempty"` // media type of a body that is not JSON
+	Body   json.RawMessage `json:"body,omitempty"` // a string if the body is not JSON
 }
 
 func readExamples(dir string, c *contract.Contract) (*examples, error) {
@@ -90,7 +89,7 @@ func readExamples(dir string, c *contract.Contract) (*examples, error) {
 	return e, json.Unmarshal(text, &e.answers)
 }
 
-// operation finds the operation of an example.
+// operation returns the operation of an example.
 func (e *examples) operation(name string) *contract.Operation {
 	id, _, _ := strings.Cut(name, ".")
 	for _, op := range e.doc.Operations {
@@ -101,7 +100,7 @@ func (e *examples) operation(name string) *contract.Operation {
 	return nil
 }
 
-// reference is the name in a text such as {link}; "" for any other text.
+// reference returns the name in a text such as {link}, or "" for any other text.
 func (e *examples) reference(text string) string {
 	name, ok := strings.CutPrefix(text, "{")
 	if name, ok = strings.CutSuffix(name, "}"); ok && e.saved[name].op != nil {
@@ -116,7 +115,7 @@ type pair struct {
 	value *yaml.Node
 }
 
-// pairs are the names and values of a mapping, in its order.
+// pairs returns the names and values of a mapping, in order.
 func pairs(n *yaml.Node) (out []pair) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		out = append(out, pair{n.Content[i].Value, n.Content[i+1]})
@@ -124,7 +123,7 @@ func pairs(n *yaml.Node) (out []pair) {
 	return out
 }
 
-// flat is the text of a value, to find the references in it.
+// flat returns the text of a value, in which references can be searched.
 func flat(n *yaml.Node) string {
 	out := n.Value
 	for _, c := range n.Content {

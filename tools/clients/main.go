@@ -1,7 +1,7 @@
-// Command clients writes what the clients of the API, the services and the documents have from its
-// contract, libs/apispec/openapi.yaml: types of bodies, a method for each operation, and on the pages
-// of docs/api each operation's fields and a call in every language. Its output is committed. Run it
-// from anywhere in the repository:
+// Command clients generates code and documentation from the API contract,
+// libs/apispec/openapi.yaml: types of bodies for clients and services, a client method for each
+// operation, and on the pages of docs/api each operation's fields and an example call in every
+// language. Its output is committed. Run it from anywhere in the repository:
 //
 //	go -C tools run ./clients
 package main
@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/root"
 )
 
-// files are what this program writes: paths in the repository, and who makes their content.
-// A language has one source file here, such as golang.go.
+// files maps the paths of the generated files to their generators. Each language has one source
+// file here, such as golang.go.
 var files = []struct {
 	path string
 	make func(*contract.Contract) ([]byte, error)

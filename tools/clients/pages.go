@@ -18,14 +18,14 @@ const (
 	answersFile = "docs/api/answers.json"
 )
 
-// writePages fills the places of the pages in docs/api that are between marks:
+// writePages generates the parts of the pages in docs/api that are between marks:
 //
 //	<!-- setup -->                       what the examples of the page need
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
-// People write everything else. A reader may paste all blocks of a language, from the top of the page
-// to its end: tests/contract does the same.
+// Everything else is written manually. A reader can paste all blocks of a language, from the top of
+// the page to its end, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)
 	if err != nil {
@@ -59,7 +59,7 @@ func writePages(dir string, c *contract.Contract) error {
 
 var marks = regexp.MustCompile(`(?s)<!-- (setup|operations)([^>]*?) -->\n.*?<!-- end -->`)
 
-// page fills the marked places of one page, and notes the operations that it shows.
+// page generates the marked parts of one page, and records the operations in them.
 func (e *examples) page(text string, shown map[string]bool) (string, error) {
 	var names []string
 	for _, m := range marks.FindAllStringSubmatch(text, -1) {
@@ -78,7 +78,7 @@ func (e *examples) page(text string, shown map[string]bool) (string, error) {
 		if m[1] == "setup" {
 			e.setup(&b, names, code)
 			if strings.Contains(m[2], "video") {
-				b.WriteString("They also need a file `clip.mp4`. Use any video, or make one:\n\n```sh\n" +
+				b.WriteString("They also need a file `clip.mp4`. Use any video, or create one:\n\n```sh\n" +
 					"ffmpeg -v error -y -f lavfi -i testsrc2=size=320x180:duration=2 -pix_fmt yuv420p clip.mp4\n```\n\n")
 			}
 		} else {
@@ -93,7 +93,7 @@ func (e *examples) page(text string, shown map[string]bool) (string, error) {
 	return out, nil
 }
 
-// code writes the calls of a page's examples in all languages.
+// code generates the calls of a page's examples in all languages.
 func (e *examples) code(names []string) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	for i, name := range names {
@@ -127,7 +127,7 @@ func (e *examples) code(names []string) (map[string]map[string]string, error) {
 	return out, nil
 }
 
-// setup writes what a reader does first on a page.
+// setup generates the first steps on a page.
 func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[string]string) {
 	operator := slices.ContainsFunc(names, func(name string) bool { return e.operation(name).Operator() })
 	b.WriteString("The examples need the stack that `make run` starts, and [jq](https://jqlang.org). On another deployment, ")
@@ -157,8 +157,8 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 			all[lang] += text + "\n"
 		}
 	}
-	b.WriteString("[Clients](../../libs/clients/README.md#install) says how to install the packages. The lines of a language belong together: an example may use what those before it made.\n\n")
-	b.WriteString("**Go**: all lines go into `main` of this program.\n\n```go\n" + goFrame(all["go"], operator) + "```\n\n")
+	b.WriteString("[Clients](../../libs/clients/README.md#install) explains how to install the packages. Run the examples of a language in order, because an example may use values from earlier ones.\n\n")
+	b.WriteString("**Go**: put all lines into `main` of this program.\n\n```go\n" + goFrame(all["go"], operator) + "```\n\n")
 	b.WriteString("**TypeScript**\n\n```ts\n")
 	classes, clients := "Linkreel", "const linkreel = new Linkreel({ baseUrl: process.env.BASE!, key: process.env.KEY! });\n"
 	if operator {
@@ -185,7 +185,7 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 	}
 }
 
-// goFrame is the program around the lines of a page.
+// goFrame returns the program that contains the lines of a page.
 func goFrame(lines string, operator bool) string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n")
@@ -212,7 +212,7 @@ func goFrame(lines string, operator bool) string {
 	return b.String()
 }
 
-// title is the heading of an example.
+// title returns the heading of an example.
 func (e *examples) title(name string) string {
 	summary := e.operation(name).Summary
 	switch x := e.byName[name]; {
@@ -226,12 +226,12 @@ func (e *examples) title(name string) string {
 
 var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
 
-// anchor is the fragment that GitHub and a deployment give a heading.
+// anchor returns the fragment of a heading on GitHub and in a deployment.
 func anchor(title string) string {
 	return strings.ReplaceAll(strings.ToLower(notInAnchors.ReplaceAllString(title, "")), " ", "-")
 }
 
-// section writes an operation: what it needs, its fields, the calls, and the answer.
+// section generates an operation's requirements, fields, calls, and response.
 func (e *examples) section(b *bytes.Buffer, name string, code map[string]string) {
 	op, x := e.operation(name), e.byName[name]
 	fmt.Fprintf(b, "### %s\n\n", e.title(name))
@@ -265,12 +265,12 @@ func (e *examples) section(b *bytes.Buffer, name string, code map[string]string)
 		}
 	default:
 		var text bytes.Buffer
-		_ = json.Indent(&text, a.Body, "", "  ") // the file was read as JSON
+		_ = json.Indent(&text, a.Body, "", "  ") // the file was parsed as JSON
 		fmt.Fprintf(b, "Answer: %d\n\n```json\n%s\n```\n\n", a.Status, &text)
 	}
 }
 
-// needs says what a caller needs, and which headers the operation takes.
+// needs returns the requirements for a caller, and the headers that the operation accepts.
 func needs(op *contract.Operation) string {
 	var out []string
 	switch {
@@ -291,7 +291,7 @@ func needs(op *contract.Operation) string {
 		}
 	}
 	if op.All != "" && op.Paging != contract.Whole {
-		out = append(out, fmt.Sprintf("`%s` of the clients walks all pages (`%s` in Go, `%s` in Python)", op.All, goName(op.All), pythonName(op.All)))
+		out = append(out, fmt.Sprintf("`%s` of the clients iterates over all pages (`%s` in Go, `%s` in Python)", op.All, goName(op.All), pythonName(op.All)))
 	}
 	if len(out) == 0 {
 		return ""
@@ -299,8 +299,7 @@ func needs(op *contract.Operation) string {
 	return " · " + strings.Join(out, " · ")
 }
 
-// fields are the rows of a table with the parameters and the fields of the body, required ones
-// first.
+// fields generates the table rows of the parameters and the body fields, required ones first.
 func (e *examples) fields(op *contract.Operation) []string {
 	var required, others []string
 	row := func(name, kind, text string, needed bool) {
@@ -317,12 +316,12 @@ func (e *examples) fields(op *contract.Operation) []string {
 	if op.Body != nil && op.Body.Type == "application/json" {
 		e.rows("", op.Body.Schema, true, row)
 	} else if op.Body != nil {
-		row("body", op.Body.Type, "The file itself.", true)
+		row("body", op.Body.Type, "The content of the file.", true)
 	}
 	return append(required, others...)
 }
 
-// rows calls row for each field of an object, and of the objects in it.
+// rows calls row for each field of an object and of the objects in it.
 func (e *examples) rows(before string, s *contract.Schema, needed bool, row func(name, kind, text string, needed bool)) {
 	for _, f := range e.doc.Properties(s) {
 		if f.Schema.ReadOnly {
@@ -345,7 +344,7 @@ func (e *examples) rows(before string, s *contract.Schema, needed bool, row func
 	}
 }
 
-// kind is a schema's type in words.
+// kind describes a schema's type.
 func (e *examples) kind(s *contract.Schema) string {
 	full := e.doc.Follow(s)
 	var kinds []string

@@ -12,18 +12,18 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// pythonWords are names of the contract that Python reserves.
+// pythonWords lists names of the contract that are reserved words in Python.
 var pythonWords = []string{"from", "import", "class", "global", "pass", "in", "is", "not", "or", "and", "with", "lambda", "def", "del", "async", "await"}
 
-// python writes the Python client's types and methods.
+// python generates the Python client's types and methods.
 type python struct {
 	c        *contract.Contract
 	requests map[string]bool // named schemas that are part of a request
-	paged    map[string]bool // pages whose cursor is in a header; the client adds it to the answer
-	made     map[string]bool // types that are written
+	paged    map[string]bool // pages with the cursor in a header; the client adds the cursor to the response
+	made     map[string]bool // types that have been generated
 	err      error
 	types    bytes.Buffer
-	aliases  bytes.Buffer // behind the types, which Python must know when it evaluates an alias
+	aliases  bytes.Buffer // after the types, because Python evaluates aliases immediately
 }
 
 func newPython(c *contract.Contract) *python {
@@ -39,7 +39,7 @@ func newPython(c *contract.Contract) *python {
 	return p
 }
 
-// sent marks the named schemas of a request.
+// sent records the named schemas in a request body.
 func (p *python) sent(s *contract.Schema) {
 	if s == nil || p.requests[s.Name()] {
 		return
@@ -67,24 +67,24 @@ from __future__ import annotations
 
 `
 
-// pythonVersion writes _version.py.
+// pythonVersion generates _version.py.
 func pythonVersion(c *contract.Contract) ([]byte, error) {
-	return fmt.Appendf(nil, pythonHead+"#: The version of the contract that the client was made from.\n__version__ = %q\n", "The version of the package.", c.Version), nil
+	return fmt.Appendf(nil, pythonHead+"#: The version of the contract from which the client was generated.\n__version__ = %q\n", "The version of the package.", c.Version), nil
 }
 
-// pythonTypes writes types.py: a TypedDict for each object of the contract.
+// pythonTypes generates types.py with a TypedDict for each object of the contract.
 func pythonTypes(c *contract.Contract) ([]byte, error) {
 	p := newPython(c)
 	for _, s := range c.Schemas.List {
 		p.named(s.Name, s.Schema)
 	}
-	head := fmt.Sprintf(pythonHead, "The bodies of the API. Times in answers are milliseconds since 1970.\n\nNew fields and new values may come at any time: ignore what you do not know.") +
+	head := fmt.Sprintf(pythonHead, "Types of the API's request and response bodies. Times in responses are milliseconds since 1970.\n\nFuture API versions may add fields and values. Ignore unknown ones.") +
 		"import sys\nfrom typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict, Union\n\n" +
 		"from ._values import Time\n\nif sys.version_info >= (3, 11):\n    from typing import NotRequired\nelif TYPE_CHECKING:\n    from typing_extensions import NotRequired\n"
 	return slices.Concat([]byte(head), p.types.Bytes(), p.aliases.Bytes()), p.err
 }
 
-// named writes the type of a named schema.
+// named generates the type of a named schema.
 func (p *python) named(name string, s *contract.Schema) {
 	if name == "Moment" || name == "MomentOrNull" || name == "Timestamp" {
 		return
@@ -110,16 +110,17 @@ func (p *python) alias(name string, s *contract.Schema, at place) {
 	fmt.Fprintf(&p.aliases, "\n%s%s = %s\n", pythonComment("", s.Description), name, p.kind("", s, at, false))
 }
 
-// object writes a TypedDict. Two places may share a name; the first one must have all fields.
+// object generates a TypedDict. Two places in the contract may share a name. The first must have
+// all fields.
 func (p *python) object(name string, s *contract.Schema, at place) {
 	if p.made[name] {
 		return
 	}
 	p.made[name] = true
 	fields := p.fields(s)
-	var out strings.Builder // behind the types of its fields, which are written meanwhile
+	var out strings.Builder // appended after the types of its fields
 	plain := !slices.ContainsFunc(fields, func(f contract.Property) bool { return slices.Contains(pythonWords, f.Name) })
-	doc := cmp.Or(p.c.Follow(s).Description, pythonSentence(comments[name]), "A part of a body.")
+	doc := cmp.Or(p.c.Follow(s).Description, pythonSentence(comments[name]), "Part of a request or response body.")
 	if plain {
 		fmt.Fprintf(&out, "\n\nclass %s(TypedDict):\n%s\n", name, pythonDoc("    ", doc))
 	} else {
@@ -138,7 +139,7 @@ func (p *python) object(name string, s *contract.Schema, at place) {
 		}
 	}
 	if p.paged[name] {
-		out.WriteString("    hasMore: bool\n    #: Pass it as cursor for the next page; None on the last.\n    nextCursor: Optional[str]\n")
+		out.WriteString("    hasMore: bool\n    #: Pass this value as cursor to get the next page. None on the last page.\n    nextCursor: Optional[str]\n")
 	}
 	if !plain {
 		out.WriteString("})\n")
@@ -146,12 +147,13 @@ func (p *python) object(name string, s *contract.Schema, at place) {
 	p.types.WriteString(out.String())
 }
 
-// fields are the fields that a program may use: readOnly marks what a request accepts in vain.
+// fields returns the fields that a program may use. It omits readOnly fields, which have no effect
+// in a request.
 func (p *python) fields(s *contract.Schema) []contract.Property {
 	return slices.DeleteFunc(p.c.Properties(s), func(f contract.Property) bool { return f.Schema.ReadOnly })
 }
 
-// kind is the type of a value. Inside of a class, names need not be known yet.
+// kind returns the type of a value. Inside a class, names may be used before their definition.
 func (p *python) kind(field string, s *contract.Schema, at place, inside bool) string {
 	switch name := s.Name(); {
 	case name == "Moment":
@@ -175,7 +177,7 @@ func (p *python) kind(field string, s *contract.Schema, at place, inside bool) s
 	return p.value(field, s, at, inside)
 }
 
-// value is the type of a value that is not null.
+// value returns the type of a value that is not null.
 func (p *python) value(field string, s *contract.Schema, at place, inside bool) string {
 	switch {
 	case s.Const != nil:
@@ -226,7 +228,7 @@ func (p *python) value(field string, s *contract.Schema, at place, inside bool) 
 	return "Any"
 }
 
-// part is the type of an element; one that the contract does not describe is Any.
+// part returns the type of an element, or Any if the contract does not describe the element.
 func (p *python) part(s *contract.Schema, at place, inside bool) string {
 	if s == nil || s.Ref == "" && len(s.Type)+len(s.AnyOf)+len(s.OneOf)+len(s.Enum)+len(s.Properties.List) == 0 {
 		return "Any"
@@ -234,7 +236,8 @@ func (p *python) part(s *contract.Schema, at place, inside bool) string {
 	return p.kind("", s, at, inside)
 }
 
-// union is the type of a value that has one of several schemas; "" if they are forms of one type.
+// union returns the type of a value that has one of several schemas, or "" if all of them are forms
+// of one type.
 func (p *python) union(field string, s *contract.Schema, at place, inside bool) string {
 	parts := slices.Concat(s.OneOf, s.AnyOf)
 	var kinds []string
@@ -276,7 +279,7 @@ func pythonLiteral(v any) string {
 	return fmt.Sprint(v)
 }
 
-// pythonName is a name of the contract as Python writes it: externalId is external_id.
+// pythonName converts a name of the contract to Python style: externalId becomes external_id.
 func pythonName(name string) string {
 	var out strings.Builder
 	for i, r := range strings.TrimPrefix(name, "_") {
@@ -303,7 +306,7 @@ func pythonWrap(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// pythonSentence makes a sentence of its own of a Go comment without the name at its start.
+// pythonSentence converts a Go comment without its leading name to a complete sentence.
 func pythonSentence(comment string) string {
 	for _, verb := range []string{"is ", "are "} {
 		comment = strings.TrimPrefix(comment, verb)
@@ -324,7 +327,7 @@ func pythonComment(indent, text string) string {
 	return out.String()
 }
 
-// pythonDoc is a docstring; a line of text is a paragraph.
+// pythonDoc returns a docstring. Each line of text becomes a paragraph.
 func pythonDoc(indent, text string) string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(strings.ReplaceAll(text, `\`, `\\`), "\n\n") {

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// pythonMethods writes the methods of Client, or of AsyncClient.
+// pythonMethods generates the methods of Client or of AsyncClient.
 func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 	return func(c *contract.Contract) ([]byte, error) {
 		m := &pythonClass{python: newPython(c), async: async}
@@ -29,7 +29,7 @@ func pythonMethods(async bool) func(*contract.Contract) ([]byte, error) {
 		m.out.WriteString("from ._values import UNSET, Day, Time, Unset, day\nfrom . import types\n")
 		fmt.Fprintf(&m.out, "\n\nclass %s(%s):\n    \"\"\"A method for each operation of the API.\"\"\"\n\n", name, core)
 		most := c.Follow(c.At("BulkCreate.urls")).MaxItems
-		fmt.Fprintf(&m.out, "    #: How many items one bulk request takes.\n    BULK_ITEMS = %d\n", most)
+		fmt.Fprintf(&m.out, "    #: Maximum number of items in a bulk request.\n    BULK_ITEMS = %d\n", most)
 		for _, o := range c.Operations {
 			m.method(o)
 			if o.All != "" {
@@ -48,19 +48,19 @@ type pythonClass struct {
 	out           bytes.Buffer
 }
 
-// pythonArgument is one argument of a method.
+// pythonArgument is an argument of a method.
 type pythonArgument struct {
-	name, kind, value string // value is the default; "" if the argument is required
-	send              string // the expression that is sent
-	wire              string // the name in the request
+	name, kind, value string // value is the default, or "" if the argument is required
+	send              string // expression of the value in the request
+	wire              string // name in the request
 	doc               string
 }
 
-// pythonCall is what a method takes and how it sends it.
+// pythonCall contains the arguments of a method and the way they are sent.
 type pythonCall struct {
-	path, needed, free []pythonArgument // path parameters, required ones, and those that have names only
+	path, needed, free []pythonArgument // path parameters, required arguments, and keyword-only arguments
 	query, body        []pythonArgument
-	content            string // the argument of a body that is not JSON
+	content            string // argument of a body that is not JSON
 }
 
 func (m *pythonClass) read(o *contract.Operation, leave ...string) *pythonCall {
@@ -86,7 +86,7 @@ func (m *pythonClass) read(o *contract.Operation, leave ...string) *pythonCall {
 	case o.Body == nil:
 	case o.Body.Type != "application/json":
 		k.content = "content"
-		k.needed = append(k.needed, pythonArgument{name: "content", kind: "Union[str, bytes]", doc: "The text of the file."})
+		k.needed = append(k.needed, pythonArgument{name: "content", kind: "Union[str, bytes]", doc: "The content of the file."})
 	default:
 		k.body = m.bodyOf(o)
 	}
@@ -139,7 +139,7 @@ func (m *pythonClass) bodyOf(o *contract.Operation) (out []pythonArgument) {
 	return out
 }
 
-// outside adds the module to the names of types.
+// outside prefixes the names of types with their module.
 func (m *pythonClass) outside(kind string) string {
 	if strings.HasPrefix(kind, "Literal[") || strings.HasPrefix(kind, "Optional[Literal[") {
 		return kind
@@ -156,7 +156,7 @@ func (m *pythonClass) outside(kind string) string {
 	return out.String()
 }
 
-// known reports whether a word is the name of a type of types.py.
+// known reports whether a word is the name of a type in types.py.
 func (m *pythonClass) known(word string) bool {
 	for _, s := range m.c.Schemas.List {
 		if s.Name == word {
@@ -171,7 +171,7 @@ func (m *pythonClass) known(word string) bool {
 	return m.made[word]
 }
 
-// pythonSpaced separates words and punctuation by NUL.
+// pythonSpaced separates words and punctuation by NUL characters.
 func pythonSpaced(kind string) string {
 	return strings.NewReplacer("[", "\x00[\x00", "]", "\x00]\x00", ", ", "\x00, \x00").Replace(kind)
 }
@@ -215,7 +215,7 @@ func pythonAccept(answers []contract.Answer) (out []string) {
 	return out
 }
 
-// iterator writes the method that reads all pages of a list.
+// iterator generates the method that iterates over all pages of a list.
 func (m *pythonClass) iterator(o *contract.Operation) {
 	k := m.read(o, "limit", "cursor", "after", "wait")
 	answer := o.Answer().Schema

@@ -14,11 +14,11 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// language writes the calls of the examples in one language.
+// language generates the calls of the examples in one language.
 type language struct {
-	name  string // as headings have it
-	fence string // what follows the three backticks
-	key   string // of [example.Then], and the value of {lang}
+	name  string // name in headings
+	fence string // info string of the code block
+	key   string // key in [example.Then] and value of {lang}
 	call  func(*snippet) (string, error)
 }
 
@@ -30,17 +30,17 @@ var languages = []language{
 	{"Command line", "sh cli", "cli", func(s *snippet) (string, error) { return strings.TrimRight(s.CLI, "\n"), nil }},
 }
 
-// snippet is one example in one language. later are the examples that follow it on its page.
+// snippet is an example in one language. later are the following examples on its page.
 type snippet struct {
 	*example
 
 	all   *examples
 	op    *contract.Operation
 	lang  string
-	later string // the texts of the examples that follow on the page, to see what they use
+	later string // texts of the following examples on the page, to find the values they use
 }
 
-// keeps reports whether a later example uses the answer, and the name of the answer.
+// keeps returns whether a later example uses the response, and the name of the response.
 func (s *snippet) keeps() (string, bool) {
 	name, _, _ := strings.Cut(s.Save, ".")
 	return name, name != "" && strings.Contains(s.later, "{"+name+"}")
@@ -48,7 +48,7 @@ func (s *snippet) keeps() (string, bool) {
 
 func (s *snippet) text(n *yaml.Node) string { return strings.ReplaceAll(n.Value, "{lang}", s.lang) }
 
-// json writes a value as JSON on one line. A reference is written by ref.
+// json converts a value to JSON on one line. It converts references with ref.
 func (s *snippet) json(n *yaml.Node, ref func(name string) string) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -85,7 +85,7 @@ func shellName(name string) string {
 	return out
 }
 
-// curl writes a line for a shell.
+// curl generates a shell command.
 func (s *snippet) curl() (string, error) {
 	base, token := "$BASE", "$KEY"
 	if s.op.Operator() {
@@ -129,7 +129,7 @@ func (s *snippet) curl() (string, error) {
 	switch {
 	case body:
 		if plain := s.json(&s.Body, func(string) string { return "" }); strings.Contains(plain, "'") {
-			return "", fmt.Errorf("the example of %s has a quote at which a shell would end its text", s.op.ID)
+			return "", fmt.Errorf("the example of %s contains a single quote, which would end the shell's string", s.op.ID)
 		}
 		text := s.json(&s.Body, func(name string) string { return `"'"$` + shellName(name) + `"'"` })
 		line += " -H 'Content-Type: application/json' \\\n  -d '" + text + "'"
@@ -138,7 +138,7 @@ func (s *snippet) curl() (string, error) {
 	}
 	switch name, kept := s.keeps(); {
 	case kept && s.Text != "":
-		return "", fmt.Errorf("the answer of %s cannot be kept", s.op.ID)
+		return "", fmt.Errorf("the response of %s cannot be stored", s.op.ID)
 	case kept:
 		path := regexp.MustCompile(`\.(\d+)`).ReplaceAllString("."+strings.Join(s.all.saved[name].path, "."), "[$1]")
 		line += fmt.Sprintf(" | tee %s.json\n%s=$(jq -r '%s' %s.json)", name, shellName(name), path, name)
@@ -152,7 +152,7 @@ func (s *snippet) curl() (string, error) {
 
 var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 
-// script writes a value for JavaScript.
+// script converts a value to JavaScript.
 func (s *snippet) script(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -227,8 +227,8 @@ func (s *snippet) typescript() (string, error) {
 	return "console.log(await " + call + ");", nil
 }
 
-// fixed reports whether a parameter of the query has only one value, which the clients for Go and
-// TypeScript send by themselves.
+// fixed reports whether a query parameter has only one possible value. The clients for Go and
+// TypeScript add such a parameter themselves.
 func (s *snippet) fixed(name string) bool {
 	for _, p := range s.op.Query {
 		if p.Name == name {
@@ -238,7 +238,7 @@ func (s *snippet) fixed(name string) bool {
 	return false
 }
 
-// pythonValue writes a value for Python.
+// pythonValue converts a value to Python.
 func (s *snippet) pythonValue(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -324,7 +324,7 @@ func (s *snippet) python() (string, error) {
 	return "print(" + call + ")", nil
 }
 
-// goRef is the Go expression of a saved value.
+// goRef returns the Go expression of a saved value.
 func (s *snippet) goRef(name string) string {
 	at := s.all.saved[name]
 	schema, out := at.op.Answer().Schema, name
@@ -396,7 +396,7 @@ func (s *snippet) golang() (string, error) {
 	return "show(" + call + ")", nil
 }
 
-// goQuery writes the struct of an operation's query, by the rules of [goWriter.queryType].
+// goQuery generates the struct of an operation's query, by the rules of [goWriter.queryType].
 func (s *snippet) goQuery() string {
 	var fields []string
 	for _, q := range pairs(&s.Query) {
@@ -425,7 +425,7 @@ func (s *snippet) goQuery() string {
 	return "client." + goName(s.op.ID) + "Query{" + strings.Join(fields, ", ") + "}"
 }
 
-// goValues writes the values of a body with the types that the Go client has for them.
+// goValues converts the values of a body to the types of the Go client.
 type goValues struct {
 	*snippet
 
@@ -464,7 +464,7 @@ func (g *goValues) object(kind string, schema *contract.Schema, n *yaml.Node, at
 	return "client." + kind + "{" + strings.Join(fields, ", ") + "}", nil
 }
 
-// value writes a value of a Go type of the client.
+// value converts a value to a Go type of the client.
 func (g *goValues) value(kind string, schema *contract.Schema, n *yaml.Node, at place) (string, error) {
 	if of, ok := strings.CutPrefix(kind, "Field["); ok {
 		of = strings.TrimSuffix(of, "]")
@@ -501,11 +501,11 @@ func (g *goValues) value(kind string, schema *contract.Schema, n *yaml.Node, at 
 	case kind == "Time":
 		return "client.Text(" + strconv.Quote(n.Value) + ")", nil
 	case n.Kind == yaml.MappingNode:
-		if g.w.own[at.path] != "" { // such as an item of a bulk request: it is what a create takes
+		if g.w.own[at.path] != "" { // such as an item of a bulk request, which is the body of a create
 			schema = g.all.doc.Schemas.Get(kind)
 			at.path = kind
 		}
-		if name := schema.Name(); name != "" { // a type of its own has its own rules, wherever it is used
+		if name := schema.Name(); name != "" { // a separate type has the same rules wherever it is used
 			at = place{name, g.w.requests[name], strings.HasSuffix(name, "Update")}
 		}
 		return g.object(kind, schema, n, at)

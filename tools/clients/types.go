@@ -12,21 +12,21 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// types is how the types of one file are written.
+// types describes the generated types of one file.
 type types struct {
 	pkg     string
 	imports []string
-	own     map[string]string // Go types for names and places in the contract that get no type of their own
+	own     map[string]string // Go types for names and places in the contract without a separate type
 	// The types of fields.
 	answerTime   string // a point in time in an answer
 	requestTime  string // any form of a point in time in a request
-	isoTime      string // a point in time that an answer has as text
+	isoTime      string // a point in time as text in an answer
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
-	zeroOmitted  bool   // an optional field of a request is left out when it is zero
+	zeroOmitted  bool   // omit optional fields of a request if they are zero
 }
 
-// clientTypes are the bodies as the Go client has them.
+// clientTypes are the bodies in the Go client.
 var clientTypes = types{
 	pkg: "client",
 	own: map[string]string{
@@ -37,8 +37,7 @@ var clientTypes = types{
 	answerTime: "Time", requestTime: "Time", isoTime: "Time", requestWhole: "int64", change: "Field", zeroOmitted: true,
 }
 
-// serviceTypes are the bodies as the services have them, which read the requests and write the
-// answers.
+// serviceTypes are the bodies in the services, which parse the requests and write the responses.
 var serviceTypes = types{
 	pkg: "wire",
 	own: map[string]string{
@@ -54,21 +53,21 @@ var serviceTypes = types{
 	answerTime: "int64", requestTime: "jsdate.Moment", isoTime: "string", requestWhole: "float64", change: "httpapi.Optional",
 }
 
-// file writes the types of all bodies. The contract says which fields there are, their types, and
-// which are required or may be null. names.go adds Go names for the objects that have no name in
-// the contract.
+// file generates the types of all bodies. The contract defines the fields, their types, and which
+// of them are required or may be null. names.go adds Go names for the inline objects of the
+// contract.
 func (t types) file(c *contract.Contract) ([]byte, error) { return newWriter(c, t).file() }
 
-// writer makes the types of one file.
+// writer generates the types of one file.
 type writer struct {
 	types
 	doc      *contract.Contract
-	requests map[string]bool // the schemas of requests, by name
-	forms    map[string]bool // schemas that a discriminator chooses from: one type has the fields of all of them
+	requests map[string]bool // schemas of requests, by name
+	forms    map[string]bool // schemas of a discriminator; one type contains the fields of all of them
 	out      bytes.Buffer
 	made     map[string]*contract.Schema // by Go name
-	used     map[string]bool             // names of the name tables that were used
-	later    []later                     // nameless objects found so far, to be written later
+	used     map[string]bool             // used names of the name tables
+	later    []later                     // inline objects to be generated later
 }
 
 type later struct {
@@ -136,15 +135,15 @@ func (w *writer) file() ([]byte, error) {
 	return format.Source(append(head.Bytes(), w.out.Bytes()...))
 }
 
-// object writes a struct. Two places may share a name if the fields that both have are
-// alike. The first place must have all fields.
+// object generates a struct. Two places may share a name if their common fields are equal. The
+// first place must have all fields.
 func (w *writer) object(name string, s *contract.Schema, at place) error {
 	fields := w.doc.Properties(s)
 	if before := w.made[name]; before != nil {
 		have := w.doc.Properties(before)
 		for _, f := range fields {
 			if !slices.ContainsFunc(have, func(h contract.Property) bool { return h.Name == f.Name && slices.Equal(h.Schema.Type, f.Schema.Type) }) {
-				return fmt.Errorf("%s is called %s, and its field %s is not there", at.path, name, f.Name)
+				return fmt.Errorf("%s has the name %s, which lacks its field %s", at.path, name, f.Name)
 			}
 		}
 		return nil
@@ -158,14 +157,14 @@ func (w *writer) object(name string, s *contract.Schema, at place) error {
 		from := w.doc.At(base)
 		for _, f := range w.doc.Properties(from) {
 			if needed := w.doc.Needs(from, f.Name); needed != w.doc.Needs(s, f.Name) {
-				return fmt.Errorf("%s is not all that %s is: %s", at.path, base, f.Name)
+				return fmt.Errorf("%s and its base %s do not agree on whether %s is required", at.path, base, f.Name)
 			}
 			inherited[f.Name] = true
 		}
 	}
 	for _, f := range fields {
 		if inherited[f.Name] || f.Schema.ReadOnly {
-			continue // readOnly in a request: accepted, but without effect
+			continue // a readOnly field in a request has no effect
 		}
 		if err := w.field(f, w.doc.Needs(s, f.Name), place{at.path + "." + f.Name, at.request, at.update}); err != nil {
 			return err
@@ -198,7 +197,7 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 	list, text, whole := strings.HasPrefix(kind, "[]"), kind == "string", kind == "int" || kind == "int64"
 	object, time := s.Is("object") && kind != "json.RawMessage" && !strings.HasPrefix(kind, "map["), isTime(f.Name, f.Schema.Name())
 	switch {
-	case at.update && !needed && list && !s.Null: // an empty list is no change
+	case at.update && !needed && list && !s.Null: // an empty list means no change
 		if w.zeroOmitted {
 			tag = ",omitempty"
 		}
@@ -219,7 +218,7 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 		case s.Default == true, whole, time, object:
 			kind = "*" + kind
 		}
-	case at.request && strings.HasPrefix(kind, w.change): // it says itself whether it is null
+	case at.request && strings.HasPrefix(kind, w.change): // the type itself can represent null
 	case at.request:
 		if !list && (s.Null && kind != "bool" || s.Default == true || kind == w.requestTime) {
 			kind = "*" + kind
@@ -232,12 +231,12 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 		tag = ",omitempty"
 		never := s.Minimum != nil && *s.Minimum > 0 || time || s.MinItems > 0 // a value that is present is never the zero value
 		switch {
-		case kind == w.requestTime: // in a part that requests and answers share
+		case kind == w.requestTime: // in an object that requests and responses share
 			kind = "*" + kind
 		case strings.HasPrefix(kind, "map["):
 		case list && !never:
-			tag = ",omitzero" // an empty list is shown
-		case list, text: // an empty text is none
+			tag = ",omitzero" // an empty list is not omitted
+		case list, text: // an empty text means absent
 		case object, w.zeroOmitted && time, !w.zeroOmitted && !never:
 			kind = "*" + kind
 		}
@@ -245,7 +244,7 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 	return kind, tag, nil
 }
 
-// base is the Go type of a value that is present.
+// base returns the Go type of a value that is present.
 func (w *writer) base(name string, s *contract.Schema, at place) (string, error) {
 	if special := w.special(s, at); special != "" {
 		return special, nil
@@ -255,7 +254,7 @@ func (w *writer) base(name string, s *contract.Schema, at place) (string, error)
 	if len(w.doc.Properties(s)) > 0 {
 		if named == "" {
 			if named = objectNames[at.path]; named == "" {
-				return "", fmt.Errorf("%s has no name: give it one in names.go", at.path)
+				return "", fmt.Errorf("%s has no name; add one in names.go", at.path)
 			}
 			w.used[at.path] = true
 			w.later = append(w.later, later{named, s, at})
@@ -283,17 +282,16 @@ func (w *writer) base(name string, s *contract.Schema, at place) (string, error)
 	case s.Is("string"):
 		return "string", nil
 	}
-	return "", fmt.Errorf("%s has no type that Go has", at.path)
+	return "", fmt.Errorf("%s has no Go type", at.path)
 }
 
-// special is the type that the file uses instead of a generated one; "" if there is
-// none.
+// special returns the type that the file uses instead of a generated type, or "".
 func (w *writer) special(s *contract.Schema, at place) string {
 	if t := w.own[at.path]; t != "" {
 		return t
 	}
 	if at.request {
-		return "" // a caller may send a value that is not listed
+		return "" // callers may send unlisted values
 	}
 	return w.own[s.Name()]
 }
@@ -315,7 +313,7 @@ func (w *writer) number(name, named string, at place) string {
 
 func isTime(name, schema string) bool { return schema == "Timestamp" || strings.HasSuffix(name, "At") }
 
-// goTypeName is the Go name of a schema.
+// goTypeName returns the Go name of a schema.
 func goTypeName(name string) string {
 	if other := objectNames[name]; other != "" {
 		return other
@@ -326,7 +324,7 @@ func goTypeName(name string) string {
 	return goName(name)
 }
 
-// goName is a name of the contract as Go writes it: shortUrl is ShortURL.
+// goName converts a name of the contract to Go style: shortUrl becomes ShortURL.
 func goName(name string) string {
 	var words []string
 	for _, r := range strings.TrimPrefix(name, "_") {
@@ -357,10 +355,10 @@ func typeComment(name, description string) string {
 	if description != "" {
 		return name + ": " + description
 	}
-	return name + " is a body of the API or a part of one."
+	return name + " is part of a request or response body."
 }
 
-// comment writes text in lines of a readable length.
+// comment breaks text into lines of a readable length.
 func comment(out *bytes.Buffer, indent, text string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -3,9 +3,9 @@
 //
 //	(cd tools/player && npm ci --ignore-scripts) && GOWORK=off go -C tools run ./player
 //
-// It builds hls.js from its sources. The light bundle of hls.js cannot play sound from a
-// separate rendition. Everything else that the full bundle adds (DRM, interstitials,
-// subtitles, advertising data) is left out.
+// It builds hls.js from source. The light bundle of hls.js cannot play audio from a separate
+// rendition. The other additions of the full bundle (DRM, interstitials, subtitles, advertising
+// data) are omitted.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// leftOut matches the parts of hls.js that our playlists never need.
+// leftOut matches the parts of hls.js that our playlists never use.
 var leftOut = regexp.MustCompile(`/(cmcd|eme|content-steering|iframe|interstitials|subtitle-stream|subtitle-track|timeline|image-iframe-stream|iframe-stream)-controller$|/utils/cues$|/interstitial-player$|/interstitials-schedule$`)
 
 func main() {

@@ -29,8 +29,8 @@ const (
 	chartContent = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 )
 
-// chart packages the chart with this release's version and digests, for the registry's
-// folder "charts". It is the last entry of the layout, since it names the others.
+// chart packages the chart with this release's version and digests, for the registry's folder
+// "charts". It is the last entry of the layout, because it contains the digests of the others.
 func (r *release) chart(digests map[string]string) error {
 	files, err := r.chartFiles(digests)
 	if err != nil {
@@ -82,8 +82,8 @@ var (
 	digestsLine  = regexp.MustCompile(`(?m)^(  digests): \{\}$`)
 )
 
-// chartFiles reads the chart and writes version, registry and digests into it.
-// It leaves out ci/, which holds values for our own tests.
+// chartFiles reads the chart and inserts version, registry and digests. It omits ci/, which
+// contains values for our own tests.
 func (r *release) chartFiles(digests map[string]string) (map[string][]byte, error) {
 	root := filepath.Join(r.root, "charts/linkreel")
 	files := map[string][]byte{}
@@ -108,14 +108,14 @@ func (r *release) chartFiles(digests map[string]string) (map[string][]byte, erro
 	}
 	values := files["values.yaml"]
 	if !digestsLine.Match(values) || !registryLine.Match(values) {
-		return nil, fmt.Errorf("values.yaml has no lines image.registry and image.digests to fill in")
+		return nil, fmt.Errorf("values.yaml must have the lines image.registry and image.digests")
 	}
 	values = digestsLine.ReplaceAll(values, append([]byte("$1: "), list...))
 	files["values.yaml"] = registryLine.ReplaceAll(values, []byte("$1: "+r.registry))
 	return files, nil
 }
 
-// pack writes a chart's archive with sorted names and the commit's time.
+// pack creates a chart's archive with sorted names and the commit's time.
 func (r *release) pack(files map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
 	zw, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -141,8 +141,8 @@ func (r *release) pack(files map[string][]byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// chartImage is an image whose config is a chart's metadata, as Helm expects. The image
-// library only supports configs of container images.
+// chartImage is an image with a chart's metadata as its config, as Helm expects. The image library
+// only supports configs of container images.
 type chartImage struct {
 	v1.Image
 	config      []byte

@@ -18,29 +18,29 @@ import (
 // debianPackage is one package of a base.
 type debianPackage struct{ name, version, arch string }
 
-// triplets name the folders of libraries by architecture.
+// triplets maps architectures to the names of their library folders.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// alternatives returns the library folders that a package's installation script would
-// have linked into the usual folder.
+// alternatives returns the library folders that a package's installation script would have linked
+// into the standard folder.
 func alternatives(arch string) string {
 	lib := "/usr/lib/" + triplets[arch]
 	return lib + "/blas:" + lib + "/lapack"
 }
 
-// debian makes a layer of the named packages and their dependencies. It unpacks them
-// without installing them. None of their programs runs, so a machine can make the layer
-// for another architecture.
+// debian creates a layer of the named packages and their dependencies. It unpacks them without
+// installing them. None of their programs is run, so a machine can create the layer for another
+// architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
 	if list, err := packagesOf(layer); err == nil {
-		return layer, list, nil // already made for another image with the same base
+		return layer, list, nil // already created for another image with the same base
 	}
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
-		return "", nil, errors.New("needs mmdebstrap, a Debian package: apt-get install mmdebstrap")
+		return "", nil, errors.New("mmdebstrap is missing; install it with apt-get install mmdebstrap")
 	}
-	// Use the machine's own Debian sources, so that no mirror is named here. A machine
-	// that does not run Debian must set both variables.
+	// Use the machine's own Debian sources, so that no mirror is configured here. A machine that
+	// does not run Debian must set both variables.
 	sources, suite := os.Getenv("DEBIAN_SOURCES"), os.Getenv("DEBIAN_SUITE")
 	if sources == "" {
 		sources = "/etc/apt/sources.list.d/debian.sources"
@@ -66,13 +66,13 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	return layer, list, errors.Join(err, os.Remove(raw))
 }
 
-// unwanted are folders that no program of ours reads.
+// unwanted are folders that none of our programs reads.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/icons/", "usr/share/lintian/",
 	"var/", "dev/", "proc/", "sys/", "run/", "tmp/", "etc/apt/"}
 
-// strip rewrites a tar of extracted packages: it drops files that an image does not need,
-// and sets all times to the commit's. It keeps licences (copyright files). It also lists
-// the packages, from the archives that apt left in the tar.
+// strip rewrites a tar of extracted packages. It drops files that an image does not need, and sets
+// all times to the commit's time. It keeps licences (copyright files). It also lists the packages,
+// based on the archives that apt left in the tar.
 func (r *release) strip(from, to string) ([]debianPackage, error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -124,8 +124,8 @@ func wanted(path string, kind byte) bool {
 	if path == "" || kind == tar.TypeBlock || kind == tar.TypeChar {
 		return false
 	}
-	// These are Mesa's drivers, which draw on screens, and the compiler that they depend
-	// on. Without a GPU ffmpeg loads neither, and they are a third of the layer.
+	// These are Mesa's graphics drivers and the compiler that they depend on. Without a GPU ffmpeg
+	// loads neither, and they are a third of the layer.
 	if strings.Contains(path, "/dri/") || strings.Contains(path, "/libLLVM") {
 		return false
 	}
@@ -135,8 +135,8 @@ func wanted(path string, kind byte) bool {
 	return !slices.ContainsFunc(unwanted, func(dir string) bool { return strings.HasPrefix(path, dir) && path != dir })
 }
 
-// archived reads a package from the name of its archive in apt's cache,
-// name_version_arch.deb with a colon written %3a.
+// archived parses the name of a package's archive in apt's cache, name_version_arch.deb with a
+// colon encoded as %3a.
 func archived(path string) (debianPackage, bool) {
 	file, ok := strings.CutPrefix(path, "var/cache/apt/archives/")
 	file, deb := strings.CutSuffix(file, ".deb")
@@ -148,8 +148,7 @@ func archived(path string) (debianPackage, bool) {
 	return debianPackage{parts[0], version, parts[2]}, err == nil
 }
 
-// The list of a layer's packages is stored beside the layer, for other images of the same
-// run.
+// The list of a layer's packages is stored next to the layer, for other images of the same run.
 
 func writePackages(layer string, list []debianPackage) error {
 	var text strings.Builder

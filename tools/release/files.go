@@ -21,8 +21,8 @@ import (
 // platforms are the platforms for which we release the linkreel program.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// programs builds the linkreel program for each platform and packs it: a zip for
-// Windows, a tar for the others.
+// programs builds and packs the linkreel program for each platform: a zip for Windows, a tar for
+// the others.
 func (r *release) programs(ctx context.Context) error {
 	for _, platform := range platforms {
 		goos, arch, _ := strings.Cut(platform, "/")
@@ -156,14 +156,14 @@ type builder struct {
 	ID string `json:"id"`
 }
 
-// byHand is the builder of releases that no workflow has made. It stands for whoever ran
-// the program, on an unknown machine.
+// byHand is the builder of releases that no workflow has made. It stands for a person on an unknown
+// machine.
 const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
 
 const provenanceFile = "provenance.intoto.json"
 
-// provenance writes what was built from which sources, and by whom. RELEASE_BUILDER is the
-// URI of the builder and RELEASE_RUN that of its run; without them, the builder is byHand.
+// provenance writes a statement of the artifacts, their sources and their builder. RELEASE_BUILDER
+// is the URI of the builder and RELEASE_RUN that of its run. Without them, the builder is byHand.
 // The statement is not signed. The workflow attests the same artifacts itself.
 func (r *release) provenance() error {
 	var s statement
@@ -183,8 +183,8 @@ func (r *release) provenance() error {
 	return r.writeJSON(provenanceFile, s)
 }
 
-// checksums writes SHA256SUMS of the files to download, for `sha256sum --check`. Beside
-// the layout it writes SUBJECTS, the same for all artifacts, which the workflow attests.
+// checksums writes SHA256SUMS of the files to download, for `sha256sum --check`. Next to the layout
+// it writes SUBJECTS, the same for all artifacts, which the workflow attests.
 func (r *release) checksums() error {
 	var files, all []string
 	for _, a := range r.made {
@@ -202,5 +202,5 @@ func (r *release) checksums() error {
 		os.WriteFile(filepath.Join(r.layout, "SUBJECTS"), []byte(strings.Join(all, "")), 0o644))
 }
 
-// cliPackage is the command line, the program that people download.
+// cliPackage is the package of the command-line program that users download.
 const cliPackage = "./services/cli/cmd/linkreel"

@@ -23,12 +23,12 @@ import (
 // architectures are the architectures for which we release every image.
 var architectures = []string{"amd64", "arm64"}
 
-// program is a line of images/list: an image with one of our programs, on a base of
-// Debian packages or without a base.
+// program is a line of images/list: an image that contains one of our programs, with or without a
+// base of Debian packages.
 type program struct{ name, pkg, base string }
 
-// listed reads images/list. It skips images that we do not release: those without one of
-// our programs (the test cluster's Redis), and the test cluster's trace viewer.
+// listed reads images/list. It skips images that are not released: images without one of our
+// programs (the test cluster's Redis), and the test cluster's trace viewer.
 func (r *release) listed() ([]program, error) {
 	f, err := os.Open(filepath.Join(r.root, "images/list"))
 	if err != nil {
@@ -52,8 +52,8 @@ func (r *release) listed() ([]program, error) {
 	return all, nil
 }
 
-// images builds each image as an index of its architectures into the layout, and
-// returns the digests by name.
+// images builds each image as an index of its architectures into the layout, and returns the
+// digests by name.
 func (r *release) images(ctx context.Context) (map[string]string, error) {
 	programs, err := r.listed()
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *release) images(ctx context.Context) (map[string]string, error) {
 	return digests, nil
 }
 
-// inRegistry records what the registry will have under a name.
+// inRegistry records the content that the registry will have under a name.
 func (r *release) inRegistry(image string, digest v1.Hash) error {
 	repository, err := r.repository(image)
 	if err != nil {
@@ -165,8 +165,8 @@ func appendLayer(image v1.Image, file, comment string) (v1.Image, error) {
 	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: comment}})
 }
 
-// fileLayer writes the layer of a program: the program itself, the user it runs as, the
-// certificates of public authorities, and the licences of everything in it.
+// fileLayer creates the layer of a program: the program itself, its user, the certificates of
+// public authorities, and the licences of everything in it.
 func (r *release) fileLayer(file, programName, binary string) error {
 	out, err := os.Create(file)
 	if err != nil {

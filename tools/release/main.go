@@ -1,21 +1,21 @@
-// Command release makes a release of Linkreel without Docker: images for amd64
-// and arm64, the chart with their digests, the linkreel program for six
-// platforms, an SBOM for each image and program, the Python client as a wheel, checksums and a
-// provenance statement. It takes the names of its steps, in this order:
+// Command release builds a release of Linkreel without Docker: images for amd64 and arm64, the
+// chart with their digests, the linkreel program for six platforms, an SBOM for each image and
+// program, the Python client as a wheel, checksums and a provenance statement. Its arguments are
+// the names of its steps, in this order:
 //
-//	build   make everything in dist/release and dist/release.oci; publish nothing
+//	build   build everything in dist/release and dist/release.oci; publish nothing
 //	push    send images and chart to the registry, by digest only
-//	tag     tag what was pushed with the version
-//	serve   serve what was built as a registry, for a cluster on this machine
+//	tag     tag the pushed images and chart with the version
+//	serve   serve the build as a registry, for a cluster on this machine
 //
 // The version, the registry and the builder come from the environment (VERSION, REGISTRY,
-// RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would
-// expand a version, which is the name of a tag that somebody chose.
+// RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
+// a version, which is a tag name that anybody may have chosen.
 //
-// What it promises: two runs on the same commit and the same state of Debian's
-// archive give the same digests, whatever machine, folder and time they run in.
-// So nothing here reads the clock (all times are the commit's), maps are written in
-// sorted order, and programs are built without paths, build ids and VCS stamps.
+// Two runs on the same commit and the same state of Debian's archive give the same digests,
+// whatever the machine, the folder and the time. Nothing here reads the clock (all times are the
+// commit's time), maps are written in sorted order, and programs are built without paths, build IDs
+// and VCS stamps.
 package main
 
 import (
@@ -35,15 +35,15 @@ import (
 	"time"
 )
 
-// release is one run: its settings, and the results so far.
+// release contains the settings and the results of one run.
 type release struct {
 	root     string // the repository
 	out      string // files for people to download
-	layout   string // images and chart that were built, as an OCI image layout
+	layout   string // built images and chart, as an OCI image layout
 	work     string // temporary files of this run
 	version  string // semantic, without a v
 	registry string // host and folder of images and chart
-	branch   string // the commit must be on this branch; empty allows every commit
+	branch   string // branch that must contain the commit; "" allows every commit
 	listen   string // address of the step serve
 	insecure bool   // the registry speaks plain HTTP
 	only     map[string]bool
@@ -53,14 +53,14 @@ type release struct {
 	made   []artifact
 }
 
-// artifact is a result: a file in out, or something in the registry.
+// artifact is a result: a file in out, or an object in the registry.
 type artifact struct {
 	Name   string // file name, or registry reference without digest
 	SHA256 string // hex
 }
 
-// semver matches the versions that both Helm and registries accept as a tag: numbers
-// without leading zeros, and identifiers of letters, digits and hyphens after a hyphen.
+// semver matches the versions that both Helm and registries accept as a tag: numbers without
+// leading zeros, and after a hyphen, identifiers of letters, digits and hyphens.
 var semver = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
 func main() {
@@ -114,11 +114,11 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	return err
 }
 
-// ofCommit finds out which commit is released. It refuses a tree with changes, a commit that
-// is not on the branch, and a final version that the documents do not mention.
+// ofCommit determines the commit to release. It rejects a tree with changes, a commit that is not
+// on the branch, and a final version that the documents do not mention.
 func (r *release) ofCommit(ctx context.Context) error {
 	if dirty, err := output(ctx, r.root, "git", "status", "--porcelain"); err != nil || dirty != "" {
-		return errors.Join(err, errors.New("the working tree has changes; commit them, because a release is made from a commit"))
+		return errors.Join(err, errors.New("the working tree has changes; commit them, because a release is built from a commit"))
 	}
 	var err error
 	if r.commit, err = output(ctx, r.root, "git", "rev-parse", "HEAD"); err != nil {
@@ -141,8 +141,8 @@ func (r *release) ofCommit(ctx context.Context) error {
 	return r.documented()
 }
 
-// documented refuses a final version without a section in CHANGELOG.md and UPGRADING.md.
-// Versions with a hyphen are for trials and need no section.
+// documented rejects a final version without a section in CHANGELOG.md and UPGRADING.md. Versions
+// with a hyphen are test releases and need no section.
 func (r *release) documented() error {
 	if strings.Contains(r.version, "-") {
 		return nil
@@ -153,7 +153,7 @@ func (r *release) documented() error {
 			return err
 		}
 		if !strings.Contains(string(text), "\n## ["+r.version+"]") {
-			return fmt.Errorf("%s has no section [%s]; rename the section of what is not released yet", file, r.version)
+			return fmt.Errorf("%s has no section [%s]; rename the section of unreleased changes", file, r.version)
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (r *release) documented() error {
 // run runs the steps in the given order.
 func (r *release) run(ctx context.Context, steps []string) error {
 	if len(steps) == 0 {
-		return errors.New("name the steps: build, push, tag or serve")
+		return errors.New("no steps; use build, push, tag or serve")
 	}
 	for _, step := range steps {
 		take := map[string]func(context.Context) error{"build": r.build, "push": r.push, "tag": r.tag, "serve": r.serve}[step]
@@ -176,7 +176,7 @@ func (r *release) run(ctx context.Context, steps []string) error {
 	return nil
 }
 
-// build makes everything and publishes nothing.
+// build builds everything and publishes nothing.
 func (r *release) build(ctx context.Context) error {
 	for _, dir := range []string{r.out, r.layout} {
 		if err := os.RemoveAll(dir); err != nil {
@@ -211,8 +211,7 @@ func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) e
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=disable_grpc_modules", "-gcflags=all=-dwarf=false",
 		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version+" -X github.com/linkreel/linkreel/services/cli.version="+r.version,
 		"-o", file, "./cmd/"+filepath.Base(pkg))
-	// Each module is built by its own go.mod, so that the workspace does not affect a
-	// release.
+	// Each module is built with its own go.mod, so that the workspace does not affect a release.
 	cmd.Dir = filepath.Join(r.root, dir)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+goos, "GOARCH="+goarch, "GOAMD64=v1", "GOARM64=v8.0")
 	cmd.Stderr = os.Stderr
@@ -222,7 +221,7 @@ func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) e
 	return nil
 }
 
-// output runs a program and returns what it prints, without the last newline.
+// output runs a program and returns its output without the last newline.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr

@@ -31,7 +31,7 @@ func named(image string) layout.Option {
 	return layout.WithAnnotations(map[string]string{nameOf: image})
 }
 
-// repository returns the repository in which the registry keeps an image.
+// repository returns the repository of an image in the registry.
 func (r *release) repository(image string) (name.Repository, error) {
 	var opts []name.Option
 	if r.insecure {
@@ -44,15 +44,14 @@ func (r *release) remote(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// entry is an image, or the chart, of the layout, with the repository where it belongs.
+// entry is an image or the chart of the layout, with its repository.
 type entry struct {
 	repository name.Repository
 	v1.Descriptor
 }
 
-// entries returns the images, and the chart last. It refuses a layout that lacks
-// something, or that an earlier step has built from another commit, or for another version
-// or registry.
+// entries returns the images, then the chart. It rejects an incomplete layout, and a layout that an
+// earlier step has built from another commit or for another version or registry.
 func (r *release) entries() (v1.ImageIndex, []entry, error) {
 	index, err := layout.ImageIndexFromPath(r.layout)
 	if err != nil {
@@ -85,8 +84,7 @@ func (r *release) entries() (v1.ImageIndex, []entry, error) {
 	return index, all, nil
 }
 
-// wanted returns the references that were built, with their digests (hex), as the
-// provenance lists them.
+// wanted returns the built references with their digests (hex), as listed in the provenance.
 func (r *release) wanted() (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(r.out, provenanceFile))
 	if err != nil {
@@ -99,7 +97,7 @@ func (r *release) wanted() (map[string]string, error) {
 	built := s.Predicate.BuildDefinition
 	if version, of := built.ExternalParameters["version"], built.ResolvedDependencies; version != r.version ||
 		len(of) != 1 || of[0].Digest["gitCommit"] != r.commit {
-		return nil, fmt.Errorf("version %s of %v is built, not %s of commit %s", version, of, r.version, r.commit)
+		return nil, fmt.Errorf("the build is version %s of %v, want %s of commit %s", version, of, r.version, r.commit)
 	}
 	wanted := map[string]string{}
 	for _, subject := range s.Subject {
@@ -110,8 +108,8 @@ func (r *release) wanted() (map[string]string, error) {
 	return wanted, nil
 }
 
-// push sends images and chart to the registry only under their digests, so that nobody
-// finds them before they are signed and tagged.
+// push sends images and chart to the registry only under their digests, so that they cannot be
+// found before they are signed and tagged.
 func (r *release) push(ctx context.Context) error {
 	index, entries, err := r.entries()
 	if err != nil {
@@ -147,7 +145,7 @@ func send(ref name.Reference, from v1.ImageIndex, d v1.Descriptor, opts ...remot
 	return remote.Write(ref, image, opts...)
 }
 
-// tag gives what was pushed the version's tag.
+// tag adds the version's tag to the pushed images and chart.
 func (r *release) tag(ctx context.Context) error {
 	_, entries, err := r.entries()
 	if err != nil {
@@ -174,9 +172,8 @@ func (r *release) tag(ctx context.Context) error {
 	return nil
 }
 
-// tagged reports whether the registry has the version already. It fails if that version
-// has other content, because a version that people may have installed must never be
-// replaced.
+// tagged reports whether the registry already has the version. It fails if that version has other
+// content, because a version that may be installed must never be replaced.
 func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	ref := e.repository.Tag(r.version)
 	d, err := remote.Head(ref, r.remote(ctx)...)
@@ -192,8 +189,8 @@ func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	return true, nil
 }
 
-// serve serves what was built as a registry until it is interrupted. A cluster on this
-// machine can then pull everything before anybody else can.
+// serve serves the build as a registry until it is interrupted. A cluster on this machine can then
+// pull everything before the release is public.
 func (r *release) serve(ctx context.Context) error {
 	index, entries, err := r.entries()
 	if err != nil {
@@ -217,7 +214,7 @@ func (r *release) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// Listen last: a client that waits for this address must find everything behind it.
+	// Listen last, because a client that waits for this address must find everything ready.
 	open, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.listen)
 	if err != nil {
 		return err

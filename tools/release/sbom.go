@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// writeSBOM writes an SPDX 2.3 document of a program's Go modules, as the linker recorded
-// them in the program, and of the Debian packages in the image below it.
+// writeSBOM writes an SPDX 2.3 document of a program's Go modules, as recorded in the program by
+// the linker, and of the Debian packages in the image below it.
 // https://spdx.github.io/spdx-spec/v2.3/
 func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	info, err := buildinfo.ReadFile(binary)
@@ -95,8 +95,8 @@ func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	return r.writeJSON(name+".spdx.json", document)
 }
 
-// modulesOf returns the third-party modules in a program. It skips our own modules, which
-// go.mod replaces with folders and which are released with the program.
+// modulesOf returns the third-party modules of a program. It skips our own modules, which go.mod
+// replaces with folders and which are released with the program.
 func modulesOf(info *buildinfo.BuildInfo) []*debug.Module {
 	var all []*debug.Module
 	for _, m := range info.Deps {
@@ -146,8 +146,8 @@ func sha256File(path string) (string, error) {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)`)
 
-// goLicences collects the licence texts of the modules in a program. Most licences
-// require that every copy comes with their text.
+// goLicences collects the licence texts of the modules of a program. Most licences must accompany
+// every copy.
 func goLicences(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -178,8 +178,8 @@ func goLicences(binary string) ([]byte, error) {
 	return all.Bytes(), nil
 }
 
-// escapeModule writes a module's path as the module cache does: an upper-case letter
-// becomes an exclamation mark followed by the lower-case letter.
+// escapeModule converts a module's path to its form in the module cache, with an exclamation mark
+// and the lower-case letter for each upper-case letter.
 func escapeModule(path string) string {
 	var b strings.Builder
 	for _, c := range path {

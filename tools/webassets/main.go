@@ -1,10 +1,9 @@
-// Command webassets builds the files that the console's pages load, and copies the guides
-// that a deployment serves. Its output is committed. Run it from anywhere in the
-// repository:
+// Command webassets builds the files that the console's pages load, and copies the guides that a
+// deployment serves. Its output is committed. Run it from anywhere in the repository:
 //
 //	go -C tools run ./webassets
 //
-// If you name folders, it makes only their bundles: `webassets services/console/web`.
+// With folders as arguments, it builds only their bundles: `webassets services/console/web`.
 //
 // The output depends only on the inputs: a second run changes nothing.
 package main
@@ -25,15 +24,15 @@ import (
 // largest is the maximum size of one committed file.
 const largest = 2 << 20
 
-// bundle turns the entry points of a folder into minified files.
+// bundle defines the entry points in a folder and their minified files.
 type bundle struct {
 	from, to string
 	entries  []string
 }
 
-// guides are the documents for callers, which a deployment serves beside the
-// reference: files and folders, and their names there. They are copied because embedding cannot
-// reach docs/.
+// guides are the documents for callers, which a deployment serves next to the reference. The map
+// contains files and folders with their names in the deployment. They are copied because embedding
+// cannot reach docs/.
 var guides = []struct{ from, to string }{
 	{"docs/api.md", "api.md"},
 	{"docs/api/*.md", "api"},
@@ -49,7 +48,7 @@ var guides = []struct{ from, to string }{
 
 func copyGuides(root string) error {
 	to := filepath.Join(root, "libs/apispec/docs/guides")
-	if err := os.RemoveAll(to); err != nil { // a document may have another name now
+	if err := os.RemoveAll(to); err != nil { // a document may have been renamed
 		return err
 	}
 	for _, g := range guides {
@@ -83,7 +82,7 @@ var bundles = []bundle{{
 	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
 }, {
 	from:    "services/console/web",
-	to:      "services/console/internal/web/testdata", // the part of record.ts that is tested on its own
+	to:      "services/console/internal/web/testdata", // the part of record.ts that is tested separately
 	entries: []string{"framer.ts"},
 }}
 

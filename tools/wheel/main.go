@@ -1,9 +1,10 @@
-// Command wheel packs the Python client, libs/clients/python, as a wheel, and prints its file name:
+// Command wheel packs the Python client, libs/clients/python, as a wheel, and prints the file name:
 //
 //	go -C tools run ./wheel -out DIR -time 1790000000
 //
-// The same files and the same time give the same bytes on any machine. setuptools does not promise
-// that: it writes its own version into the wheel, and the file modes that are on the disk.
+// The same files and the same time give the same bytes on any machine. setuptools does not
+// guarantee this, because it writes its own version and the file modes of the machine into the
+// wheel.
 package main
 
 import (
@@ -40,7 +41,7 @@ func main() {
 	if err := os.WriteFile(filepath.Join(*out, name), content, 0o600); err != nil {
 		log.Fatal("wheel: ", err)
 	}
-	_, _ = fmt.Fprintln(os.Stdout, name) // ignore the error: a caller that does not read the name can look into the folder
+	_, _ = fmt.Fprintln(os.Stdout, name) // ignore the error: the caller can also find the file in the folder
 }
 
 // file is one file of the wheel.
@@ -106,7 +107,7 @@ func versionOf(files []file) (string, error) {
 	return "", errors.New("_version.py has no version")
 }
 
-// metadata returns the data of pyproject.toml in the form that installed packages use.
+// metadata returns the data of pyproject.toml in the format of installed packages.
 func metadata(project []byte, version string) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "Metadata-Version: 2.1\nName: linkreel\nVersion: %s\n", version)

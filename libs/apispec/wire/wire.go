@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// LinkCreate is a link to be. Only URL is needed.
+// LinkCreate describes a new link. Only URL is required.
 type LinkCreate struct {
 	// Destination, http or https.
 	URL string `json:"url"`
@@ -75,7 +75,7 @@ type LinkCreate struct {
 	HasPassword bool `json:"hasPassword"`
 }
 
-// LinkRule leads the visits that meet all its conditions to an address of its own.
+// LinkRule redirects visits that meet all its conditions to a separate URL.
 type LinkRule struct {
 	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
 	Name string       `json:"name"`
@@ -84,7 +84,8 @@ type LinkRule struct {
 	URL string `json:"url"`
 }
 
-// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+// LinkRuleWhen contains the conditions of a rule. At least one is required, and a visit must meet
+// all of them.
 type LinkRuleWhen struct {
 	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
 	Country []string `json:"country,omitempty"`
@@ -106,7 +107,7 @@ type LinkRuleWhen struct {
 	Percent int `json:"percent,omitempty"`
 }
 
-// LinkUpdate changes a link; untouched fields stay.
+// LinkUpdate changes a link. Absent fields do not change.
 type LinkUpdate struct {
 	// New destination. Cannot be null.
 	URL httpapi.Optional[string] `json:"url"`
@@ -198,7 +199,7 @@ type LinkPage struct {
 	NextCursor *int64 `json:"nextCursor"`
 }
 
-// LinkCreated is the receipt for a new link.
+// LinkCreated is the response to the creation of a link.
 type LinkCreated struct {
 	BulkLink
 
@@ -213,7 +214,7 @@ type LinkCreated struct {
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
-// Link is everything known about a link.
+// Link is the complete record of a link.
 type Link struct {
 	LinkSummary
 
@@ -226,13 +227,13 @@ type Link struct {
 	UpdatedAt     int64      `json:"updatedAt"`
 }
 
-// TakenDown says when and why the operator took a record off the air.
+// TakenDown tells when and why the operator took a record down.
 type TakenDown struct {
 	At     int64  `json:"at"`
 	Reason string `json:"reason"`
 }
 
-// LinkExplained is what a link would decide about a visit.
+// LinkExplained is the response that a visit to a link would get.
 type LinkExplained struct {
 	// HTTP status that the visitor would get.
 	Status int `json:"status"`
@@ -244,7 +245,7 @@ type LinkExplained struct {
 	Why string `json:"why"`
 }
 
-// SlugAvailable says whether a create could take a slug now.
+// SlugAvailable reports whether a slug is available now.
 type SlugAvailable struct {
 	// Whether a create could take the slug now.
 	Available bool `json:"available"`
@@ -254,7 +255,7 @@ type SlugAvailable struct {
 	Reason *string `json:"reason"`
 }
 
-// LinkUpdated is the receipt for a changed link.
+// LinkUpdated is the response to an update of a link.
 type LinkUpdated struct {
 	Success       bool     `json:"success"`
 	Slug          string   `json:"slug"`
@@ -262,7 +263,7 @@ type LinkUpdated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DomainStats is a body of the API or a part of one.
+// DomainStats is part of a request or response body.
 type DomainStats struct {
 	// First day.
 	From string `json:"from"`
@@ -278,7 +279,7 @@ type DomainStats struct {
 	Days []DomainDay `json:"days"`
 }
 
-// DomainDay is a body of the API or a part of one.
+// DomainDay is part of a request or response body.
 type DomainDay struct {
 	Date     string `json:"date"`
 	Home     int64  `json:"home"`
@@ -286,7 +287,7 @@ type DomainDay struct {
 	Ended    int64  `json:"ended"`
 }
 
-// LinkStats are clicks over days.
+// LinkStats are the clicks of a link over a range of days.
 type LinkStats struct {
 	// First day.
 	From string `json:"from"`
@@ -313,7 +314,7 @@ type DayClicks struct {
 	Clicks int64  `json:"clicks"`
 }
 
-// HostClicks are the clicks that came from a host.
+// HostClicks are the clicks from a referring host.
 type HostClicks struct {
 	Host   string `json:"host"`
 	Clicks int64  `json:"clicks"`
@@ -331,27 +332,27 @@ type DeviceClicks struct {
 	Clicks int64  `json:"clicks"`
 }
 
-// RuleClicks are the clicks that a rule of the link led.
+// RuleClicks are the clicks that a rule of the link redirected.
 type RuleClicks struct {
 	Rule   string `json:"rule"`
 	Clicks int64  `json:"clicks"`
 }
 
-// BulkCreate makes links, each item on its own.
+// BulkCreate creates links. Each item succeeds or fails independently.
 type BulkCreate struct {
 	// 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as an
 	// error of this item. `x-item-errors` says so to whoever validates requests.
 	URLs []json.RawMessage `json:"urls"`
 }
 
-// BulkUpdate makes one change to links.
+// BulkUpdate applies one change to several links.
 type BulkUpdate struct {
 	IDs []string `json:"ids"`
 	Set BulkSet  `json:"set"`
 }
 
-// BulkSet is what a bulk change sets. Tags replaces all tags and cannot be combined with AddTags or
-// RemoveTags.
+// BulkSet contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
+// AddTags or RemoveTags.
 type BulkSet struct {
 	// Replaces all tags.
 	Tags       httpapi.Optional[[]string]      `json:"tags"`
@@ -361,19 +362,19 @@ type BulkSet struct {
 	ExpiresAt  httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
 }
 
-// BulkDelete deletes links.
+// BulkDelete deletes several links.
 type BulkDelete struct {
 	IDs []string `json:"ids"`
 }
 
-// BulkChanged says what became of each link.
+// BulkChanged contains the result of each link.
 type BulkChanged struct {
 	// One per id, in their order.
 	Results       []BulkChange `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkChange is what became of one link: Data when Status is 200, else Error.
+// BulkChange is the result of one link: Data if Status is 200, otherwise Error.
 type BulkChange struct {
 	// The id that was sent.
 	ID     string `json:"id"`
@@ -400,7 +401,7 @@ type BulkChangeFailed struct {
 	Error  BulkItemFail `json:"error"`
 }
 
-// BulkLink is a link as a bulk request shows it.
+// BulkLink is a link in the response to a bulk request.
 type BulkLink struct {
 	ID             string `json:"id"`
 	ShortURL       string `json:"shortUrl"`
@@ -408,7 +409,7 @@ type BulkLink struct {
 	DestinationURL string `json:"destinationUrl"`
 }
 
-// BulkItemFail says why an item was refused.
+// BulkItemFail tells why an item was rejected.
 type BulkItemFail struct {
 	Code    apierr.Code `json:"code"`
 	Message string      `json:"message"`
@@ -435,21 +436,21 @@ type Tag struct {
 	Name string `json:"name"`
 }
 
-// BulkAllCreated answers a bulk request of which each item was made.
+// BulkAllCreated is the response to a bulk request if all items were created.
 type BulkAllCreated struct {
 	// One per item, in their order.
 	Results       []BulkItemCreated `json:"results"`
 	IgnoredFields []string          `json:"ignoredFields,omitempty"`
 }
 
-// BulkResults answers a bulk request of which an item failed.
+// BulkResults is the response to a bulk request if an item failed.
 type BulkResults struct {
 	// One per item, in their order.
 	Results       []BulkResult `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkResult is what became of an item: Data when Status is 201, else Error.
+// BulkResult is the result of an item: Data if Status is 201, otherwise Error.
 type BulkResult struct {
 	Status        int           `json:"status"`
 	Data          *BulkLink     `json:"data,omitempty"`
@@ -457,14 +458,14 @@ type BulkResult struct {
 	Error         *BulkItemFail `json:"error,omitempty"`
 }
 
-// BulkItemCreated is an item that was made.
+// BulkItemCreated is an item that was created.
 type BulkItemCreated struct {
 	Status        int      `json:"status"`
 	Data          BulkLink `json:"data"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// BulkItemFailed is an item that was refused.
+// BulkItemFailed is an item that was rejected.
 type BulkItemFailed struct {
 	Status        int          `json:"status"`
 	Error         BulkItemFail `json:"error"`
@@ -502,14 +503,14 @@ type Domain struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DNSRecord is a record to set.
+// DNSRecord is a DNS record that the owner of a domain must create.
 type DNSRecord struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// DomainUpdate changes a domain's pages; untouched ones stay.
+// DomainUpdate changes a domain's pages. Absent fields do not change.
 type DomainUpdate struct {
 	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of
 	// the account. Null clears it.
@@ -539,7 +540,7 @@ type DomainList struct {
 	NextCursor *string  `json:"nextCursor"`
 }
 
-// VideoCreate is a video to be. Nothing is needed.
+// VideoCreate describes a new video. All fields are optional.
 type VideoCreate struct {
 	Title      *string  `json:"title"`
 	Tags       []string `json:"tags"`
@@ -554,7 +555,7 @@ type VideoCreate struct {
 	Recording bool `json:"recording"`
 }
 
-// VideoUpdate changes a video; untouched fields stay.
+// VideoUpdate changes a video. Absent fields do not change.
 type VideoUpdate struct {
 	Title       httpapi.Optional[string]   `json:"title"`
 	Description httpapi.Optional[string]   `json:"description"`
@@ -562,7 +563,7 @@ type VideoUpdate struct {
 	ExternalID  httpapi.Optional[string]   `json:"externalId"`
 }
 
-// VideoAccessUpdate replaces who may see a video.
+// VideoAccessUpdate replaces the access settings of a video.
 type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
@@ -576,7 +577,7 @@ type VideoAccessUpdate struct {
 	EmbedOrigins httpapi.Optional[[]string] `json:"embedOrigins"`
 }
 
-// VideoAccess says who may see a video, and how.
+// VideoAccess defines who may see a video, and how.
 type VideoAccess struct {
 	Privacy string `json:"privacy"`
 	// Milliseconds since 1970.
@@ -586,7 +587,7 @@ type VideoAccess struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// VideoThumbnail chooses the picture of a video.
+// VideoThumbnail selects the thumbnail of a video.
 type VideoThumbnail struct {
 	// Seconds from the beginning of the video, or `null` for the automatic picture.
 	Time *float64 `json:"time"`
@@ -607,7 +608,7 @@ type Caption struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// VideoUpdated is the receipt for a changed video.
+// VideoUpdated is the response to an update of a video.
 type VideoUpdated struct {
 	Success       bool     `json:"success"`
 	Video         Video    `json:"video"`
@@ -644,7 +645,7 @@ type VideoList struct {
 	Data []VideoSummary `json:"data"`
 }
 
-// VideoCreated is the receipt for a new video.
+// VideoCreated is the response to the creation of a video.
 type VideoCreated struct {
 	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
@@ -663,7 +664,7 @@ type VideoCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// Video is everything known about a video.
+// Video is the complete record of a video.
 type Video struct {
 	VideoSummary
 
@@ -698,7 +699,7 @@ type Video struct {
 	Error *VideoError `json:"error,omitempty"`
 }
 
-// VideoError says why a video failed.
+// VideoError tells why a video failed.
 type VideoError struct {
 	// Why the file did not become a video. New codes will come; treat one you do not know as
 	// `INTERNAL`.
@@ -707,7 +708,7 @@ type VideoError struct {
 	DocURL  string `json:"docUrl"`
 }
 
-// Rendition is one size in which a video plays.
+// Rendition is one size in which a video can be played.
 type Rendition struct {
 	Name   string `json:"name"`
 	Width  int    `json:"width"`
@@ -718,13 +719,13 @@ type Rendition struct {
 	FrameRate float64 `json:"frameRate"`
 }
 
-// CaptionsStored is the receipt for captions.
+// CaptionsStored is the response to an upload of captions.
 type CaptionsStored struct {
 	Success  bool   `json:"success"`
 	Language string `json:"language"`
 }
 
-// Account is the account of the key.
+// Account is the account of the API key.
 type Account struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -739,7 +740,7 @@ type Account struct {
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// AccountLimits are what an account may have; null is no limit.
+// AccountLimits are the limits of an account. null means no limit.
 type AccountLimits struct {
 	RequestsPerMinute int    `json:"requestsPerMinute"`
 	BulkItems         int    `json:"bulkItems"`
@@ -750,7 +751,7 @@ type AccountLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// AccountUsage are the records that an account has now.
+// AccountUsage is the current usage of an account.
 type AccountUsage struct {
 	Links   int64 `json:"links"`
 	Videos  int64 `json:"videos"`
@@ -759,7 +760,7 @@ type AccountUsage struct {
 	StoredBytes int64 `json:"storedBytes"`
 }
 
-// AccountSettingsUpdate is a body of the API or a part of one.
+// AccountSettingsUpdate is part of a request or response body.
 type AccountSettingsUpdate struct {
 	// Cannot be null.
 	Name httpapi.Optional[string] `json:"name"`
@@ -767,7 +768,7 @@ type AccountSettingsUpdate struct {
 	DefaultDomainID httpapi.Optional[string] `json:"defaultDomainId"`
 }
 
-// KeyCreate is a key to be.
+// KeyCreate describes a new API key.
 type KeyCreate struct {
 	Name string `json:"name"`
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
@@ -777,7 +778,7 @@ type KeyCreate struct {
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 }
 
-// KeyRoll asks for the successor of a key.
+// KeyRoll requests the successor of a key.
 type KeyRoll struct {
 	// How long the old key keeps working. At most seven days.
 	OverlapSeconds float64 `json:"overlapSeconds"`
@@ -806,7 +807,7 @@ type KeyList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// KeyCreated is a new key with its secret, which is never shown again.
+// KeyCreated is a new API key with its secret. The secret is not shown again.
 type KeyCreated struct {
 	Key
 
@@ -814,7 +815,7 @@ type KeyCreated struct {
 	Secret string `json:"key"`
 }
 
-// Member is a person of the account.
+// Member is a member of the account.
 type Member struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -843,7 +844,7 @@ type MemberSignInLink struct {
 	ExpiresAt int64  `json:"expiresAt"`
 }
 
-// MemberUpdate changes a member; untouched fields stay.
+// MemberUpdate changes a member. Absent fields do not change.
 type MemberUpdate struct {
 	Name httpapi.Optional[string] `json:"name"`
 	Role httpapi.Optional[string] `json:"role"`
@@ -856,7 +857,7 @@ type InvitationCreate struct {
 	Role string  `json:"role"`
 }
 
-// Invitation asks a person to become a member.
+// Invitation invites a person to become a member.
 type Invitation struct {
 	ID        string        `json:"id"`
 	Name      string        `json:"name"`
@@ -866,7 +867,7 @@ type Invitation struct {
 	ExpiresAt int64         `json:"expiresAt"`
 }
 
-// InvitationCreated is a new invitation with its link, which is never shown again.
+// InvitationCreated is a new invitation with its link. The link is not shown again.
 type InvitationCreated struct {
 	Invitation
 
@@ -882,7 +883,7 @@ type InvitationList struct {
 	NextCursor *string      `json:"nextCursor"`
 }
 
-// DeviceCodeCreate begins to ask a person for a key.
+// DeviceCodeCreate starts a request to a person for an API key.
 type DeviceCodeCreate struct {
 	// Name of the key.
 	Name string `json:"name"`
@@ -890,8 +891,8 @@ type DeviceCodeCreate struct {
 	Scopes []string `json:"scopes"`
 }
 
-// DeviceCode is a question to a person for a key. Show UserCode, open VerificationURL in their
-// browser, and ask for the key every Interval seconds.
+// DeviceCode is a request to a person for an API key. Show UserCode, open VerificationURL in the
+// person's browser, and poll for the key every Interval seconds.
 type DeviceCode struct {
 	// A secret. The program collects the key with it.
 	Code string `json:"deviceCode"`
@@ -903,32 +904,32 @@ type DeviceCode struct {
 	Interval int `json:"interval"`
 }
 
-// DeviceCodeCollect collects the key.
+// DeviceCodeCollect collects the key of a device code.
 type DeviceCodeCollect struct {
 	DeviceCode string `json:"deviceCode"`
 }
 
-// SignInLinkCreate asks for a one-time link.
+// SignInLinkCreate requests a one-time link.
 type SignInLinkCreate struct {
 	MemberID string `json:"memberId"`
 	Name     string `json:"name"`
 	Role     string `json:"role"`
 }
 
-// SignInLink is a one-time link with which a person signs in to the console.
+// SignInLink is a one-time link for signing in to the console.
 type SignInLink struct {
 	MemberSignInLink
 
 	MemberID string `json:"memberId"`
 }
 
-// AccountCreate is an account to be.
+// AccountCreate describes a new account.
 type AccountCreate struct {
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 }
 
-// AccountUpdate changes an account; untouched fields stay.
+// AccountUpdate changes an account. Absent fields do not change.
 type AccountUpdate struct {
 	Name      httpapi.Optional[string] `json:"name"`
 	Plan      httpapi.Optional[string] `json:"plan"`
@@ -938,7 +939,8 @@ type AccountUpdate struct {
 	Limits httpapi.Optional[OwnLimitsUpdate] `json:"limits"`
 }
 
-// OwnLimitsUpdate are exceptions from a plan's limits: untouched ones stay, null is the plan's.
+// OwnLimitsUpdate are exceptions to a plan's limits. Absent limits do not change. null restores the
+// plan's limit.
 type OwnLimitsUpdate struct {
 	Links       httpapi.Optional[float64] `json:"links"`
 	Videos      httpapi.Optional[float64] `json:"videos"`
@@ -946,7 +948,7 @@ type OwnLimitsUpdate struct {
 	StoredBytes httpapi.Optional[float64] `json:"storedBytes"`
 }
 
-// OperatorAccount is an account as the operator sees it.
+// OperatorAccount is an account in the operator's API.
 type OperatorAccount struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -962,7 +964,7 @@ type OperatorAccount struct {
 	IgnoredFields []string  `json:"ignoredFields,omitempty"`
 }
 
-// OwnLimits are exceptions from a plan's limits; null is the plan's.
+// OwnLimits are exceptions to a plan's limits. null means the plan's limit.
 type OwnLimits struct {
 	Links       *int64 `json:"links"`
 	Videos      *int64 `json:"videos"`
@@ -970,14 +972,14 @@ type OwnLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// OperatorAccountPage is one page of the list of accounts.
+// OperatorAccountPage is one page of the accounts.
 type OperatorAccountPage struct {
 	Data       []OperatorAccount `json:"data"`
 	HasMore    bool              `json:"hasMore"`
 	NextCursor *string           `json:"nextCursor"`
 }
 
-// TakedownCreate names what to take down by one of its first three fields.
+// TakedownCreate selects the record to take down. Set one of the first three fields.
 type TakedownCreate struct {
 	// A short or share address.
 	URL     string `json:"url"`
@@ -987,7 +989,7 @@ type TakedownCreate struct {
 	Reason string `json:"reason"`
 }
 
-// Takedown is a link or video that the operator took off the air.
+// Takedown is a link or video that the operator took down.
 type Takedown struct {
 	ID string `json:"id"`
 	// Public address of the record.
@@ -999,14 +1001,14 @@ type Takedown struct {
 	CreatedAt int64  `json:"createdAt"`
 }
 
-// TakedownPage is one page of what is taken down.
+// TakedownPage is one page of takedowns.
 type TakedownPage struct {
 	Data       []Takedown `json:"data"`
 	HasMore    bool       `json:"hasMore"`
 	NextCursor *string    `json:"nextCursor"`
 }
 
-// FailingWebhook is a webhook whose last attempt failed, as the operator sees it.
+// FailingWebhook is a webhook with a failed last attempt, in the operator's API.
 type FailingWebhook struct {
 	ID        string `json:"id"`
 	AccountID string `json:"accountId"`
@@ -1021,14 +1023,14 @@ type FailingWebhook struct {
 	Waiting int `json:"waiting"`
 }
 
-// FailingWebhookPage is one page of webhooks that fail.
+// FailingWebhookPage is one page of failing webhooks.
 type FailingWebhookPage struct {
 	Data       []FailingWebhook `json:"data"`
 	HasMore    bool             `json:"hasMore"`
 	NextCursor *string          `json:"nextCursor"`
 }
 
-// Actor is who made a change.
+// Actor is the author of a change.
 type Actor struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -1051,7 +1053,7 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Session is a member's session, as its events show it.
+// Session is a member's session in an event.
 type Session struct {
 	ID       string `json:"id"`
 	MemberID string `json:"memberId"`
@@ -1065,7 +1067,7 @@ type Session struct {
 	EndedAt *int64 `json:"endedAt"`
 }
 
-// EventSignInLink is a one-time link for a member, as its events show it.
+// EventSignInLink is a member's one-time link in an event.
 type EventSignInLink struct {
 	ID       string `json:"id"`
 	MemberID string `json:"memberId"`
@@ -1077,7 +1079,7 @@ type EventSignInLink struct {
 	ExpiresAt int64         `json:"expiresAt"`
 }
 
-// EventPage is a page of a feed.
+// EventPage is one page of the event feed.
 type EventPage struct {
 	Data    []Event `json:"data"`
 	HasMore bool    `json:"hasMore"`
@@ -1085,7 +1087,7 @@ type EventPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// WebhookCreate asks for a webhook.
+// WebhookCreate describes a new webhook.
 type WebhookCreate struct {
 	// An https address on a public host, port 443, 80 or above 1023.
 	URL         string   `json:"url"`
@@ -1093,7 +1095,7 @@ type WebhookCreate struct {
 	Description *string  `json:"description"`
 }
 
-// WebhookUpdate changes a webhook; untouched fields stay.
+// WebhookUpdate changes a webhook. Absent fields do not change.
 type WebhookUpdate struct {
 	URL         httpapi.Optional[string] `json:"url"`
 	Events      []string                 `json:"events"`
@@ -1101,13 +1103,13 @@ type WebhookUpdate struct {
 	Enabled     httpapi.Optional[bool]   `json:"enabled"`
 }
 
-// WebhookReplay asks for a time range of events again.
+// WebhookReplay requests that the events of a time range are sent again.
 type WebhookReplay struct {
 	From jsdate.Moment `json:"from"`
 	To   jsdate.Moment `json:"to"`
 }
 
-// Webhook is a subscription.
+// Webhook is a subscription to events.
 type Webhook struct {
 	ID          string   `json:"id"`
 	URL         string   `json:"url"`
@@ -1125,7 +1127,7 @@ type Webhook struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// WebhookCreated is a new webhook with its secret, which is never shown again.
+// WebhookCreated is a new webhook with its secret. The secret is not shown again.
 type WebhookCreated struct {
 	Webhook
 
@@ -1153,7 +1155,7 @@ type Attempt struct {
 	Response string `json:"response"`
 }
 
-// Delivery is one event on its way to one webhook.
+// Delivery is the delivery of one event to one webhook.
 type Delivery struct {
 	ID        string        `json:"id"`
 	WebhookID string        `json:"webhookId"`
@@ -1180,7 +1182,7 @@ type DeliveryPage struct {
 	NextCursor *string    `json:"nextCursor"`
 }
 
-// Replay is a time range of events that is sent again.
+// Replay is a time range of events that are sent again.
 type Replay struct {
 	ID        string `json:"id"`
 	WebhookID string `json:"webhookId"`
@@ -1188,7 +1190,7 @@ type Replay struct {
 	To        int64  `json:"to"`
 }
 
-// Recovery is a body of the API or a part of one.
+// Recovery is part of a request or response body.
 type Recovery struct {
 	// Every restore has another id.
 	RestoreID *string `json:"restoreId"`

@@ -9,10 +9,10 @@ import (
 	"net/url"
 )
 
-// ContractVersion is the version of the contract that this client was made from.
+// ContractVersion is the version of the contract from which this client was generated.
 const ContractVersion = "1.3.0"
 
-// ListLinksQuery has the query parameters of listLinks. A field with its zero value is not sent.
+// ListLinksQuery contains the query parameters of listLinks. Fields with their zero value are not sent.
 type ListLinksQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -53,8 +53,8 @@ func (c *Client) ListLinks(ctx context.Context, q ListLinksQuery, opts ...Option
 	return answer[LinkPage](ctx, c, call{method: "GET", path: "/api/v1/links", query: q.values()}, opts)
 }
 
-// Links walks all records of [Client.ListLinks], in their order. It reads pages as it goes, and
-// ends after the first error.
+// Links iterates over all records of [Client.ListLinks], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Links(ctx context.Context, q ListLinksQuery, opts ...Option) iter.Seq2[LinkSummary, error] {
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -104,7 +104,7 @@ func (c *Client) BulkDeleteLinks(ctx context.Context, in BulkDelete, opts ...Opt
 	return answer[BulkChanged](ctx, c, call{method: "POST", path: "/api/v1/links/bulk-delete", in: in}, opts)
 }
 
-// ListTagsQuery has the query parameters of listTags. A field with its zero value is not sent.
+// ListTagsQuery contains the query parameters of listTags. Fields with their zero value are not sent.
 type ListTagsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -130,8 +130,8 @@ func (c *Client) ListTags(ctx context.Context, q ListTagsQuery, opts ...Option) 
 	return answer[TagPage](ctx, c, call{method: "GET", path: "/api/v1/tags", query: q.values()}, opts)
 }
 
-// Tags walks all records of [Client.ListTags], in their order. It reads pages as it goes, and ends
-// after the first error.
+// Tags iterates over all records of [Client.ListTags], in their order. It requests pages as needed
+// and ends after the first error.
 func (c *Client) Tags(ctx context.Context, q ListTagsQuery, opts ...Option) iter.Seq2[Tag, error] {
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -139,7 +139,7 @@ func (c *Client) Tags(ctx context.Context, q ListTagsQuery, opts ...Option) iter
 	return walk[Tag](ctx, c, call{method: "GET", path: "/api/v1/tags", query: q.values()}, opts)
 }
 
-// CheckSlugQuery has the query parameters of checkSlug. A field with its zero value is not sent.
+// CheckSlugQuery contains the query parameters of checkSlug. Fields with their zero value are not sent.
 type CheckSlugQuery struct {
 	// Required.
 	Slug string
@@ -188,7 +188,7 @@ func (c *Client) DeleteLink(ctx context.Context, id string, opts ...Option) erro
 	return send(ctx, c, call{method: "DELETE", path: "/api/v1/links/{id}", ids: []string{id}}, nil, opts)
 }
 
-// GetLinkStatsQuery has the query parameters of getLinkStats. A field with its zero value is not sent.
+// GetLinkStatsQuery contains the query parameters of getLinkStats. Fields with their zero value are not sent.
 type GetLinkStatsQuery struct {
 	// First day, UTC. Default is 29 days before `to`.
 	From string
@@ -212,7 +212,7 @@ func (c *Client) GetLinkStats(ctx context.Context, id string, q GetLinkStatsQuer
 	return answer[LinkStats](ctx, c, call{method: "GET", path: "/api/v1/links/{id}/stats", ids: []string{id}, query: q.values()}, opts)
 }
 
-// GetLinkQRQuery has the query parameters of getLinkQr. A field with its zero value is not sent.
+// GetLinkQRQuery contains the query parameters of getLinkQr. Fields with their zero value are not sent.
 type GetLinkQRQuery struct {
 	// SVG scales without loss; PNG suits places that take no SVG.
 	Format string
@@ -241,7 +241,7 @@ func (c *Client) GetLinkQR(ctx context.Context, id string, q GetLinkQRQuery, opt
 	return plain(ctx, c, call{method: "GET", path: "/api/v1/links/{id}/qr", ids: []string{id}, query: q.values()}, opts)
 }
 
-// ExplainLinkQuery has the query parameters of explainLink. A field with its zero value is not sent.
+// ExplainLinkQuery contains the query parameters of explainLink. Fields with their zero value are not sent.
 type ExplainLinkQuery struct {
 	// Two letters (ISO 3166-1).
 	Country string
@@ -281,7 +281,7 @@ func (c *Client) ExplainLink(ctx context.Context, id string, q ExplainLinkQuery,
 	return answer[LinkExplained](ctx, c, call{method: "GET", path: "/api/v1/links/{id}/explain", ids: []string{id}, query: q.values()}, opts)
 }
 
-// ListDomainsQuery has the query parameters of listDomains. A field with its zero value is not sent.
+// ListDomainsQuery contains the query parameters of listDomains. Fields with their zero value are not sent.
 type ListDomainsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -303,8 +303,8 @@ func (c *Client) ListDomains(ctx context.Context, q ListDomainsQuery, opts ...Op
 	return answer[DomainList](ctx, c, call{method: "GET", path: "/api/v1/domains", query: q.values()}, opts)
 }
 
-// Domains walks all records of [Client.ListDomains], in their order. It reads pages as it goes, and
-// ends after the first error.
+// Domains iterates over all records of [Client.ListDomains], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Domains(ctx context.Context, opts ...Option) iter.Seq2[Domain, error] {
 	return walk[Domain](ctx, c, call{method: "GET", path: "/api/v1/domains", query: ListDomainsQuery{Limit: 100}.values()}, opts)
 }
@@ -346,7 +346,7 @@ func (c *Client) DeleteDomain(ctx context.Context, id string, opts ...Option) er
 	return send(ctx, c, call{method: "DELETE", path: "/api/v1/domains/{id}", ids: []string{id}}, nil, opts)
 }
 
-// GetDomainStatsQuery has the query parameters of getDomainStats. A field with its zero value is not sent.
+// GetDomainStatsQuery contains the query parameters of getDomainStats. Fields with their zero value are not sent.
 type GetDomainStatsQuery struct {
 	// First day, UTC. Default is 29 days before `to`.
 	From string
@@ -380,7 +380,7 @@ func (c *Client) VerifyDomain(ctx context.Context, id string, opts ...Option) (*
 	return answer[Domain](ctx, c, call{method: "POST", path: "/api/v1/domains/{id}/verify", ids: []string{id}}, opts)
 }
 
-// ListVideosQuery has the query parameters of listVideos. A field with its zero value is not sent.
+// ListVideosQuery contains the query parameters of listVideos. Fields with their zero value are not sent.
 type ListVideosQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -417,8 +417,8 @@ func (c *Client) ListVideos(ctx context.Context, q ListVideosQuery, opts ...Opti
 	return headerPage[VideoSummary](ctx, c, call{method: "GET", path: "/api/v1/videos", query: q.values()}, opts)
 }
 
-// Videos walks all records of [Client.ListVideos], in their order. It reads pages as it goes, and
-// ends after the first error.
+// Videos iterates over all records of [Client.ListVideos], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Videos(ctx context.Context, q ListVideosQuery, opts ...Option) iter.Seq2[VideoSummary, error] {
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -502,7 +502,7 @@ func (c *Client) SetVideoThumbnail(ctx context.Context, id string, in VideoThumb
 	return answer[VideoUpdated](ctx, c, call{method: "PUT", path: "/api/v1/videos/{id}/thumbnail", ids: []string{id}, in: in}, opts)
 }
 
-// ListCaptionsQuery has the query parameters of listCaptions. A field with its zero value is not sent.
+// ListCaptionsQuery contains the query parameters of listCaptions. Fields with their zero value are not sent.
 type ListCaptionsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -524,8 +524,8 @@ func (c *Client) ListCaptions(ctx context.Context, id string, q ListCaptionsQuer
 	return answer[CaptionList](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: q.values()}, opts)
 }
 
-// Captions walks all records of [Client.ListCaptions], in their order. It reads pages as it goes,
-// and ends after the first error.
+// Captions iterates over all records of [Client.ListCaptions], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Captions(ctx context.Context, id string, opts ...Option) iter.Seq2[Caption, error] {
 	return walk[Caption](ctx, c, call{method: "GET", path: "/api/v1/videos/{id}/captions", ids: []string{id}, query: ListCaptionsQuery{Limit: 100}.values()}, opts)
 }
@@ -546,7 +546,7 @@ func (c *Client) DeleteCaptions(ctx context.Context, id string, lang string, opt
 	return send(ctx, c, call{method: "DELETE", path: "/api/v1/videos/{id}/captions/{lang}", ids: []string{id, lang}}, nil, opts)
 }
 
-// ListEventsQuery has the query parameters of listEvents. A field with its zero value is not sent.
+// ListEventsQuery contains the query parameters of listEvents. Fields with their zero value are not sent.
 type ListEventsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -591,8 +591,8 @@ func (c *Client) ListEvents(ctx context.Context, q ListEventsQuery, opts ...Opti
 	return answer[EventPage](ctx, c, call{method: "GET", path: "/api/v1/events", query: q.values()}, opts)
 }
 
-// Events walks all records of [Client.ListEvents], in their order. It reads pages as it goes, and
-// ends after the first error.
+// Events iterates over all records of [Client.ListEvents], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Events(ctx context.Context, q ListEventsQuery, opts ...Option) iter.Seq2[Event, error] {
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -600,7 +600,7 @@ func (c *Client) Events(ctx context.Context, q ListEventsQuery, opts ...Option) 
 	return walk[Event](ctx, c, call{method: "GET", path: "/api/v1/events", query: q.values()}, opts)
 }
 
-// ListWebhooksQuery has the query parameters of listWebhooks. A field with its zero value is not sent.
+// ListWebhooksQuery contains the query parameters of listWebhooks. Fields with their zero value are not sent.
 type ListWebhooksQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -622,8 +622,8 @@ func (c *Client) ListWebhooks(ctx context.Context, q ListWebhooksQuery, opts ...
 	return answer[WebhookList](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: q.values()}, opts)
 }
 
-// Webhooks walks all records of [Client.ListWebhooks], in their order. It reads pages as it goes,
-// and ends after the first error.
+// Webhooks iterates over all records of [Client.ListWebhooks], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Webhooks(ctx context.Context, opts ...Option) iter.Seq2[Webhook, error] {
 	return walk[Webhook](ctx, c, call{method: "GET", path: "/api/v1/webhooks", query: ListWebhooksQuery{Limit: 100}.values()}, opts)
 }
@@ -685,7 +685,7 @@ func (c *Client) ReplayWebhook(ctx context.Context, id string, in WebhookReplay,
 	return answer[Replay](ctx, c, call{method: "POST", path: "/api/v1/webhooks/{id}/replay", ids: []string{id}, in: in}, opts)
 }
 
-// ListDeliveriesQuery has the query parameters of listDeliveries. A field with its zero value is not sent.
+// ListDeliveriesQuery contains the query parameters of listDeliveries. Fields with their zero value are not sent.
 type ListDeliveriesQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -707,8 +707,8 @@ func (c *Client) ListDeliveries(ctx context.Context, id string, q ListDeliveries
 	return answer[DeliveryPage](ctx, c, call{method: "GET", path: "/api/v1/webhooks/{id}/deliveries", ids: []string{id}, query: q.values()}, opts)
 }
 
-// Deliveries walks all records of [Client.ListDeliveries], in their order. It reads pages as it
-// goes, and ends after the first error.
+// Deliveries iterates over all records of [Client.ListDeliveries], in their order. It requests
+// pages as needed and ends after the first error.
 func (c *Client) Deliveries(ctx context.Context, id string, opts ...Option) iter.Seq2[Delivery, error] {
 	return walk[Delivery](ctx, c, call{method: "GET", path: "/api/v1/webhooks/{id}/deliveries", ids: []string{id}, query: ListDeliveriesQuery{Limit: 100}.values()}, opts)
 }
@@ -752,7 +752,7 @@ func (c *Client) ExportAccount(ctx context.Context, opts ...Option) (io.ReadClos
 	return stream(ctx, c, call{method: "GET", path: "/api/v1/account/export"}, opts)
 }
 
-// ListKeysQuery has the query parameters of listKeys. A field with its zero value is not sent.
+// ListKeysQuery contains the query parameters of listKeys. Fields with their zero value are not sent.
 type ListKeysQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -776,8 +776,8 @@ func (c *Client) ListKeys(ctx context.Context, q ListKeysQuery, opts ...Option) 
 	return answer[KeyList](ctx, c, call{method: "GET", path: "/api/v1/keys", query: q.values()}, opts)
 }
 
-// Keys walks all records of [Client.ListKeys], in their order. It reads pages as it goes, and ends
-// after the first error.
+// Keys iterates over all records of [Client.ListKeys], in their order. It requests pages as needed
+// and ends after the first error.
 func (c *Client) Keys(ctx context.Context, opts ...Option) iter.Seq2[Key, error] {
 	return walk[Key](ctx, c, call{method: "GET", path: "/api/v1/keys", query: ListKeysQuery{Limit: 100}.values()}, opts)
 }
@@ -814,7 +814,7 @@ func (c *Client) RollKey(ctx context.Context, id string, in KeyRoll, opts ...Opt
 	return answer[KeyCreated](ctx, c, call{method: "POST", path: "/api/v1/keys/{id}/roll", ids: []string{id}, in: in}, opts)
 }
 
-// ListMembersQuery has the query parameters of listMembers. A field with its zero value is not sent.
+// ListMembersQuery contains the query parameters of listMembers. Fields with their zero value are not sent.
 type ListMembersQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -837,8 +837,8 @@ func (c *Client) ListMembers(ctx context.Context, q ListMembersQuery, opts ...Op
 	return answer[MemberList](ctx, c, call{method: "GET", path: "/api/v1/members", query: q.values()}, opts)
 }
 
-// Members walks all records of [Client.ListMembers], in their order. It reads pages as it goes, and
-// ends after the first error.
+// Members iterates over all records of [Client.ListMembers], in their order. It requests pages as
+// needed and ends after the first error.
 func (c *Client) Members(ctx context.Context, opts ...Option) iter.Seq2[Member, error] {
 	return walk[Member](ctx, c, call{method: "GET", path: "/api/v1/members", query: ListMembersQuery{Limit: 100}.values()}, opts)
 }
@@ -880,7 +880,7 @@ func (c *Client) CreateMemberSignInLink(ctx context.Context, id string, opts ...
 	return answer[MemberSignInLink](ctx, c, call{method: "POST", path: "/api/v1/members/{id}/sign-in-links", ids: []string{id}}, opts)
 }
 
-// ListInvitationsQuery has the query parameters of listInvitations. A field with its zero value is not sent.
+// ListInvitationsQuery contains the query parameters of listInvitations. Fields with their zero value are not sent.
 type ListInvitationsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -902,8 +902,8 @@ func (c *Client) ListInvitations(ctx context.Context, q ListInvitationsQuery, op
 	return answer[InvitationList](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: q.values()}, opts)
 }
 
-// Invitations walks all records of [Client.ListInvitations], in their order. It reads pages as it
-// goes, and ends after the first error.
+// Invitations iterates over all records of [Client.ListInvitations], in their order. It requests
+// pages as needed and ends after the first error.
 func (c *Client) Invitations(ctx context.Context, opts ...Option) iter.Seq2[Invitation, error] {
 	return walk[Invitation](ctx, c, call{method: "GET", path: "/api/v1/invitations", query: ListInvitationsQuery{Limit: 100}.values()}, opts)
 }
@@ -941,7 +941,7 @@ func (c *Client) CollectDeviceKey(ctx context.Context, in DeviceCodeCollect, opt
 	return answer[KeyCreated](ctx, c, call{method: "POST", path: "/api/v1/device-codes/token", in: in}, opts)
 }
 
-// AdminListAccountsQuery has the query parameters of adminListAccounts. A field with its zero value is not sent.
+// AdminListAccountsQuery contains the query parameters of adminListAccounts. Fields with their zero value are not sent.
 type AdminListAccountsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -967,8 +967,8 @@ func (o *Operator) AdminListAccounts(ctx context.Context, q AdminListAccountsQue
 	return answer[OperatorAccountPage](ctx, o.c, call{method: "GET", path: "/admin/v1/accounts", query: q.values()}, opts)
 }
 
-// AdminAccounts walks all records of [Operator.AdminListAccounts], in their order. It reads pages as
-// it goes, and ends after the first error.
+// AdminAccounts iterates over all records of [Operator.AdminListAccounts], in their order. It
+// requests pages as needed and ends after the first error.
 func (o *Operator) AdminAccounts(ctx context.Context, q AdminListAccountsQuery, opts ...Option) iter.Seq2[OperatorAccount, error] {
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -1028,7 +1028,7 @@ func (o *Operator) AdminCreateSignInLink(ctx context.Context, id string, in Sign
 	return answer[SignInLink](ctx, o.c, call{method: "POST", path: "/admin/v1/accounts/{id}/sign-in-links", ids: []string{id}, in: in, once: true}, opts)
 }
 
-// AdminListFailingWebhooksQuery has the query parameters of adminListFailingWebhooks. A field with its zero value is not sent.
+// AdminListFailingWebhooksQuery contains the query parameters of adminListFailingWebhooks. Fields with their zero value are not sent.
 type AdminListFailingWebhooksQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -1052,13 +1052,13 @@ func (o *Operator) AdminListFailingWebhooks(ctx context.Context, q AdminListFail
 	return answer[FailingWebhookPage](ctx, o.c, call{method: "GET", path: "/admin/v1/webhooks", query: q.values()}, opts)
 }
 
-// AdminFailingWebhooks walks all records of [Operator.AdminListFailingWebhooks], in their order. It
-// reads pages as it goes, and ends after the first error.
+// AdminFailingWebhooks iterates over all records of [Operator.AdminListFailingWebhooks], in their
+// order. It requests pages as needed and ends after the first error.
 func (o *Operator) AdminFailingWebhooks(ctx context.Context, opts ...Option) iter.Seq2[FailingWebhook, error] {
 	return walk[FailingWebhook](ctx, o.c, call{method: "GET", path: "/admin/v1/webhooks", query: AdminListFailingWebhooksQuery{Limit: 100}.values()}, opts)
 }
 
-// AdminListTakedownsQuery has the query parameters of adminListTakedowns. A field with its zero value is not sent.
+// AdminListTakedownsQuery contains the query parameters of adminListTakedowns. Fields with their zero value are not sent.
 type AdminListTakedownsQuery struct {
 	// Records per page. A value outside the bounds is refused, not clamped.
 	Limit int
@@ -1080,8 +1080,8 @@ func (o *Operator) AdminListTakedowns(ctx context.Context, q AdminListTakedownsQ
 	return answer[TakedownPage](ctx, o.c, call{method: "GET", path: "/admin/v1/takedowns", query: q.values()}, opts)
 }
 
-// AdminTakedowns walks all records of [Operator.AdminListTakedowns], in their order. It reads pages
-// as it goes, and ends after the first error.
+// AdminTakedowns iterates over all records of [Operator.AdminListTakedowns], in their order. It
+// requests pages as needed and ends after the first error.
 func (o *Operator) AdminTakedowns(ctx context.Context, opts ...Option) iter.Seq2[Takedown, error] {
 	return walk[Takedown](ctx, o.c, call{method: "GET", path: "/admin/v1/takedowns", query: AdminListTakedownsQuery{Limit: 100}.values()}, opts)
 }

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 )
 
-// LinkCreate is a link to be. Only URL is needed.
+// LinkCreate describes a new link. Only URL is required.
 type LinkCreate struct {
 	// Destination, http or https.
 	URL string `json:"url"`
@@ -70,7 +70,7 @@ type LinkCreate struct {
 	HasPassword bool `json:"hasPassword,omitempty"`
 }
 
-// LinkRule leads the visits that meet all its conditions to an address of its own.
+// LinkRule redirects visits that meet all its conditions to a separate URL.
 type LinkRule struct {
 	// 1 to 100 characters, unique among the link's rules without regard to case. Statistics show it.
 	Name string       `json:"name"`
@@ -79,7 +79,8 @@ type LinkRule struct {
 	URL string `json:"url"`
 }
 
-// LinkRuleWhen has the conditions of a rule: at least one, and all must hold.
+// LinkRuleWhen contains the conditions of a rule. At least one is required, and a visit must meet
+// all of them.
 type LinkRuleWhen struct {
 	// Two letters (ISO 3166-1). Refused where this installation cannot know a visitor's country.
 	Country []string `json:"country,omitempty"`
@@ -101,7 +102,7 @@ type LinkRuleWhen struct {
 	Percent int `json:"percent,omitempty"`
 }
 
-// LinkUpdate changes a link; untouched fields stay.
+// LinkUpdate changes a link. Absent fields do not change.
 type LinkUpdate struct {
 	// New destination. Cannot be null.
 	URL Field[string] `json:"url,omitzero"`
@@ -193,7 +194,7 @@ type LinkPage struct {
 	NextCursor *int64 `json:"nextCursor"`
 }
 
-// LinkCreated is the receipt for a new link.
+// LinkCreated is the response to the creation of a link.
 type LinkCreated struct {
 	BulkLink
 
@@ -208,7 +209,7 @@ type LinkCreated struct {
 	IgnoredFields  []string `json:"ignoredFields,omitempty"`
 }
 
-// Link is everything known about a link.
+// Link is the complete record of a link.
 type Link struct {
 	LinkSummary
 
@@ -221,13 +222,13 @@ type Link struct {
 	UpdatedAt     Time       `json:"updatedAt"`
 }
 
-// TakenDown says when and why the operator took a record off the air.
+// TakenDown tells when and why the operator took a record down.
 type TakenDown struct {
 	At     Time   `json:"at"`
 	Reason string `json:"reason"`
 }
 
-// LinkExplained is what a link would decide about a visit.
+// LinkExplained is the response that a visit to a link would get.
 type LinkExplained struct {
 	// HTTP status that the visitor would get.
 	Status int `json:"status"`
@@ -239,7 +240,7 @@ type LinkExplained struct {
 	Why string `json:"why"`
 }
 
-// SlugAvailable says whether a create could take a slug now.
+// SlugAvailable reports whether a slug is available now.
 type SlugAvailable struct {
 	// Whether a create could take the slug now.
 	Available bool `json:"available"`
@@ -249,7 +250,7 @@ type SlugAvailable struct {
 	Reason *string `json:"reason"`
 }
 
-// LinkUpdated is the receipt for a changed link.
+// LinkUpdated is the response to an update of a link.
 type LinkUpdated struct {
 	Success       bool     `json:"success"`
 	Slug          string   `json:"slug"`
@@ -257,7 +258,7 @@ type LinkUpdated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DomainStats is a body of the API or a part of one.
+// DomainStats is part of a request or response body.
 type DomainStats struct {
 	// First day.
 	From string `json:"from"`
@@ -273,7 +274,7 @@ type DomainStats struct {
 	Days []DomainDay `json:"days"`
 }
 
-// DomainDay is a body of the API or a part of one.
+// DomainDay is part of a request or response body.
 type DomainDay struct {
 	Date     string `json:"date"`
 	Home     int64  `json:"home"`
@@ -281,7 +282,7 @@ type DomainDay struct {
 	Ended    int64  `json:"ended"`
 }
 
-// LinkStats are clicks over days.
+// LinkStats are the clicks of a link over a range of days.
 type LinkStats struct {
 	// First day.
 	From string `json:"from"`
@@ -308,7 +309,7 @@ type DayClicks struct {
 	Clicks int64  `json:"clicks"`
 }
 
-// HostClicks are the clicks that came from a host.
+// HostClicks are the clicks from a referring host.
 type HostClicks struct {
 	Host   string `json:"host"`
 	Clicks int64  `json:"clicks"`
@@ -326,27 +327,27 @@ type DeviceClicks struct {
 	Clicks int64  `json:"clicks"`
 }
 
-// RuleClicks are the clicks that a rule of the link led.
+// RuleClicks are the clicks that a rule of the link redirected.
 type RuleClicks struct {
 	Rule   string `json:"rule"`
 	Clicks int64  `json:"clicks"`
 }
 
-// BulkCreate makes links, each item on its own.
+// BulkCreate creates links. Each item succeeds or fails independently.
 type BulkCreate struct {
 	// 1 to 100 items. An item that breaks its schema does not fail the request: it is answered as an
 	// error of this item. `x-item-errors` says so to whoever validates requests.
 	URLs []LinkCreate `json:"urls"`
 }
 
-// BulkUpdate makes one change to links.
+// BulkUpdate applies one change to several links.
 type BulkUpdate struct {
 	IDs []string `json:"ids"`
 	Set BulkSet  `json:"set"`
 }
 
-// BulkSet is what a bulk change sets. Tags replaces all tags and cannot be combined with AddTags or
-// RemoveTags.
+// BulkSet contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
+// AddTags or RemoveTags.
 type BulkSet struct {
 	// Replaces all tags.
 	Tags       Field[[]string] `json:"tags,omitzero"`
@@ -356,19 +357,19 @@ type BulkSet struct {
 	ExpiresAt  Field[Time]     `json:"expiresAt,omitzero"`
 }
 
-// BulkDelete deletes links.
+// BulkDelete deletes several links.
 type BulkDelete struct {
 	IDs []string `json:"ids"`
 }
 
-// BulkChanged says what became of each link.
+// BulkChanged contains the result of each link.
 type BulkChanged struct {
 	// One per id, in their order.
 	Results       []BulkChange `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkChange is what became of one link: Data when Status is 200, else Error.
+// BulkChange is the result of one link: Data if Status is 200, otherwise Error.
 type BulkChange struct {
 	// The id that was sent.
 	ID     string `json:"id"`
@@ -395,7 +396,7 @@ type BulkChangeFailed struct {
 	Error  BulkItemFail `json:"error"`
 }
 
-// BulkLink is a link as a bulk request shows it.
+// BulkLink is a link in the response to a bulk request.
 type BulkLink struct {
 	ID             string `json:"id"`
 	ShortURL       string `json:"shortUrl"`
@@ -403,7 +404,7 @@ type BulkLink struct {
 	DestinationURL string `json:"destinationUrl"`
 }
 
-// BulkItemFail says why an item was refused.
+// BulkItemFail tells why an item was rejected.
 type BulkItemFail struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -430,21 +431,21 @@ type Tag struct {
 	Name string `json:"name"`
 }
 
-// BulkAllCreated answers a bulk request of which each item was made.
+// BulkAllCreated is the response to a bulk request if all items were created.
 type BulkAllCreated struct {
 	// One per item, in their order.
 	Results       []BulkItemCreated `json:"results"`
 	IgnoredFields []string          `json:"ignoredFields,omitempty"`
 }
 
-// BulkResults answers a bulk request of which an item failed.
+// BulkResults is the response to a bulk request if an item failed.
 type BulkResults struct {
 	// One per item, in their order.
 	Results       []BulkResult `json:"results"`
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// BulkResult is what became of an item: Data when Status is 201, else Error.
+// BulkResult is the result of an item: Data if Status is 201, otherwise Error.
 type BulkResult struct {
 	Status        int           `json:"status"`
 	Data          *BulkLink     `json:"data,omitempty"`
@@ -452,14 +453,14 @@ type BulkResult struct {
 	Error         *BulkItemFail `json:"error,omitempty"`
 }
 
-// BulkItemCreated is an item that was made.
+// BulkItemCreated is an item that was created.
 type BulkItemCreated struct {
 	Status        int      `json:"status"`
 	Data          BulkLink `json:"data"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// BulkItemFailed is an item that was refused.
+// BulkItemFailed is an item that was rejected.
 type BulkItemFailed struct {
 	Status        int          `json:"status"`
 	Error         BulkItemFail `json:"error"`
@@ -497,14 +498,14 @@ type Domain struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// DNSRecord is a record to set.
+// DNSRecord is a DNS record that the owner of a domain must create.
 type DNSRecord struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// DomainUpdate changes a domain's pages; untouched ones stay.
+// DomainUpdate changes a domain's pages. Absent fields do not change.
 type DomainUpdate struct {
 	// Where visits of `/` lead. The rules of a link's `url` apply, and it may not point at a domain of
 	// the account. Null clears it.
@@ -534,7 +535,7 @@ type DomainList struct {
 	NextCursor *string  `json:"nextCursor"`
 }
 
-// VideoCreate is a video to be. Nothing is needed.
+// VideoCreate describes a new video. All fields are optional.
 type VideoCreate struct {
 	Title      string   `json:"title,omitempty"`
 	Tags       []string `json:"tags,omitempty"`
@@ -549,7 +550,7 @@ type VideoCreate struct {
 	Recording bool `json:"recording,omitempty"`
 }
 
-// VideoUpdate changes a video; untouched fields stay.
+// VideoUpdate changes a video. Absent fields do not change.
 type VideoUpdate struct {
 	Title       Field[string]   `json:"title,omitzero"`
 	Description Field[string]   `json:"description,omitzero"`
@@ -557,7 +558,7 @@ type VideoUpdate struct {
 	ExternalID  Field[string]   `json:"externalId,omitzero"`
 }
 
-// VideoAccessUpdate replaces who may see a video.
+// VideoAccessUpdate replaces the access settings of a video.
 type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
@@ -571,7 +572,7 @@ type VideoAccessUpdate struct {
 	EmbedOrigins Field[[]string] `json:"embedOrigins,omitzero"`
 }
 
-// VideoAccess says who may see a video, and how.
+// VideoAccess defines who may see a video, and how.
 type VideoAccess struct {
 	Privacy string `json:"privacy"`
 	// Milliseconds since 1970.
@@ -581,7 +582,7 @@ type VideoAccess struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// VideoThumbnail chooses the picture of a video.
+// VideoThumbnail selects the thumbnail of a video.
 type VideoThumbnail struct {
 	// Seconds from the beginning of the video, or `null` for the automatic picture.
 	Time *float64 `json:"time"`
@@ -602,7 +603,7 @@ type Caption struct {
 	UpdatedAt Time   `json:"updatedAt"`
 }
 
-// VideoUpdated is the receipt for a changed video.
+// VideoUpdated is the response to an update of a video.
 type VideoUpdated struct {
 	Success       bool     `json:"success"`
 	Video         Video    `json:"video"`
@@ -639,7 +640,7 @@ type VideoList struct {
 	Data []VideoSummary `json:"data"`
 }
 
-// VideoCreated is the receipt for a new video.
+// VideoCreated is the response to the creation of a video.
 type VideoCreated struct {
 	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
@@ -658,7 +659,7 @@ type VideoCreated struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// Video is everything known about a video.
+// Video is the complete record of a video.
 type Video struct {
 	VideoSummary
 
@@ -693,7 +694,7 @@ type Video struct {
 	Error *VideoError `json:"error,omitempty"`
 }
 
-// VideoError says why a video failed.
+// VideoError tells why a video failed.
 type VideoError struct {
 	// Why the file did not become a video. New codes will come; treat one you do not know as
 	// `INTERNAL`.
@@ -702,7 +703,7 @@ type VideoError struct {
 	DocURL  string `json:"docUrl"`
 }
 
-// Rendition is one size in which a video plays.
+// Rendition is one size in which a video can be played.
 type Rendition struct {
 	Name   string `json:"name"`
 	Width  int    `json:"width"`
@@ -713,13 +714,13 @@ type Rendition struct {
 	FrameRate float64 `json:"frameRate"`
 }
 
-// CaptionsStored is the receipt for captions.
+// CaptionsStored is the response to an upload of captions.
 type CaptionsStored struct {
 	Success  bool   `json:"success"`
 	Language string `json:"language"`
 }
 
-// Account is the account of the key.
+// Account is the account of the API key.
 type Account struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -734,7 +735,7 @@ type Account struct {
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// AccountLimits are what an account may have; null is no limit.
+// AccountLimits are the limits of an account. null means no limit.
 type AccountLimits struct {
 	RequestsPerMinute int    `json:"requestsPerMinute"`
 	BulkItems         int    `json:"bulkItems"`
@@ -745,7 +746,7 @@ type AccountLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// AccountUsage are the records that an account has now.
+// AccountUsage is the current usage of an account.
 type AccountUsage struct {
 	Links   int64 `json:"links"`
 	Videos  int64 `json:"videos"`
@@ -754,7 +755,7 @@ type AccountUsage struct {
 	StoredBytes int64 `json:"storedBytes"`
 }
 
-// AccountSettingsUpdate is a body of the API or a part of one.
+// AccountSettingsUpdate is part of a request or response body.
 type AccountSettingsUpdate struct {
 	// Cannot be null.
 	Name Field[string] `json:"name,omitzero"`
@@ -762,7 +763,7 @@ type AccountSettingsUpdate struct {
 	DefaultDomainID Field[string] `json:"defaultDomainId,omitzero"`
 }
 
-// KeyCreate is a key to be.
+// KeyCreate describes a new API key.
 type KeyCreate struct {
 	Name string `json:"name"`
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
@@ -772,7 +773,7 @@ type KeyCreate struct {
 	ExpiresAt Time `json:"expiresAt,omitzero"`
 }
 
-// KeyRoll asks for the successor of a key.
+// KeyRoll requests the successor of a key.
 type KeyRoll struct {
 	// How long the old key keeps working. At most seven days.
 	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
@@ -801,7 +802,7 @@ type KeyList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// KeyCreated is a new key with its secret, which is never shown again.
+// KeyCreated is a new API key with its secret. The secret is not shown again.
 type KeyCreated struct {
 	Key
 
@@ -809,7 +810,7 @@ type KeyCreated struct {
 	Secret string `json:"key"`
 }
 
-// Member is a person of the account.
+// Member is a member of the account.
 type Member struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -838,7 +839,7 @@ type MemberSignInLink struct {
 	ExpiresAt Time   `json:"expiresAt"`
 }
 
-// MemberUpdate changes a member; untouched fields stay.
+// MemberUpdate changes a member. Absent fields do not change.
 type MemberUpdate struct {
 	Name Field[string] `json:"name,omitzero"`
 	Role Field[string] `json:"role,omitzero"`
@@ -851,7 +852,7 @@ type InvitationCreate struct {
 	Role string `json:"role"`
 }
 
-// Invitation asks a person to become a member.
+// Invitation invites a person to become a member.
 type Invitation struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -861,7 +862,7 @@ type Invitation struct {
 	ExpiresAt Time   `json:"expiresAt"`
 }
 
-// InvitationCreated is a new invitation with its link, which is never shown again.
+// InvitationCreated is a new invitation with its link. The link is not shown again.
 type InvitationCreated struct {
 	Invitation
 
@@ -877,7 +878,7 @@ type InvitationList struct {
 	NextCursor *string      `json:"nextCursor"`
 }
 
-// DeviceCodeCreate begins to ask a person for a key.
+// DeviceCodeCreate starts a request to a person for an API key.
 type DeviceCodeCreate struct {
 	// Name of the key.
 	Name string `json:"name,omitempty"`
@@ -885,8 +886,8 @@ type DeviceCodeCreate struct {
 	Scopes []string `json:"scopes,omitempty"`
 }
 
-// DeviceCode is a question to a person for a key. Show UserCode, open VerificationURL in their
-// browser, and ask for the key every Interval seconds.
+// DeviceCode is a request to a person for an API key. Show UserCode, open VerificationURL in the
+// person's browser, and poll for the key every Interval seconds.
 type DeviceCode struct {
 	// A secret. The program collects the key with it.
 	Code string `json:"deviceCode"`
@@ -898,32 +899,32 @@ type DeviceCode struct {
 	Interval int `json:"interval"`
 }
 
-// DeviceCodeCollect collects the key.
+// DeviceCodeCollect collects the key of a device code.
 type DeviceCodeCollect struct {
 	DeviceCode string `json:"deviceCode"`
 }
 
-// SignInLinkCreate asks for a one-time link.
+// SignInLinkCreate requests a one-time link.
 type SignInLinkCreate struct {
 	MemberID string `json:"memberId,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Role     string `json:"role,omitempty"`
 }
 
-// SignInLink is a one-time link with which a person signs in to the console.
+// SignInLink is a one-time link for signing in to the console.
 type SignInLink struct {
 	MemberSignInLink
 
 	MemberID string `json:"memberId"`
 }
 
-// AccountCreate is an account to be.
+// AccountCreate describes a new account.
 type AccountCreate struct {
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 }
 
-// AccountUpdate changes an account; untouched fields stay.
+// AccountUpdate changes an account. Absent fields do not change.
 type AccountUpdate struct {
 	Name      Field[string] `json:"name,omitzero"`
 	Plan      Field[string] `json:"plan,omitzero"`
@@ -933,7 +934,8 @@ type AccountUpdate struct {
 	Limits Field[OwnLimitsUpdate] `json:"limits,omitzero"`
 }
 
-// OwnLimitsUpdate are exceptions from a plan's limits: untouched ones stay, null is the plan's.
+// OwnLimitsUpdate are exceptions to a plan's limits. Absent limits do not change. null restores the
+// plan's limit.
 type OwnLimitsUpdate struct {
 	Links       Field[int64] `json:"links,omitzero"`
 	Videos      Field[int64] `json:"videos,omitzero"`
@@ -941,7 +943,7 @@ type OwnLimitsUpdate struct {
 	StoredBytes Field[int64] `json:"storedBytes,omitzero"`
 }
 
-// OperatorAccount is an account as the operator sees it.
+// OperatorAccount is an account in the operator's API.
 type OperatorAccount struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -957,7 +959,7 @@ type OperatorAccount struct {
 	IgnoredFields []string  `json:"ignoredFields,omitempty"`
 }
 
-// OwnLimits are exceptions from a plan's limits; null is the plan's.
+// OwnLimits are exceptions to a plan's limits. null means the plan's limit.
 type OwnLimits struct {
 	Links       *int64 `json:"links"`
 	Videos      *int64 `json:"videos"`
@@ -965,14 +967,14 @@ type OwnLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// OperatorAccountPage is one page of the list of accounts.
+// OperatorAccountPage is one page of the accounts.
 type OperatorAccountPage struct {
 	Data       []OperatorAccount `json:"data"`
 	HasMore    bool              `json:"hasMore"`
 	NextCursor *string           `json:"nextCursor"`
 }
 
-// TakedownCreate names what to take down by one of its first three fields.
+// TakedownCreate selects the record to take down. Set one of the first three fields.
 type TakedownCreate struct {
 	// A short or share address.
 	URL     string `json:"url,omitempty"`
@@ -982,7 +984,7 @@ type TakedownCreate struct {
 	Reason string `json:"reason"`
 }
 
-// Takedown is a link or video that the operator took off the air.
+// Takedown is a link or video that the operator took down.
 type Takedown struct {
 	ID string `json:"id"`
 	// Public address of the record.
@@ -994,14 +996,14 @@ type Takedown struct {
 	CreatedAt Time   `json:"createdAt"`
 }
 
-// TakedownPage is one page of what is taken down.
+// TakedownPage is one page of takedowns.
 type TakedownPage struct {
 	Data       []Takedown `json:"data"`
 	HasMore    bool       `json:"hasMore"`
 	NextCursor *string    `json:"nextCursor"`
 }
 
-// FailingWebhook is a webhook whose last attempt failed, as the operator sees it.
+// FailingWebhook is a webhook with a failed last attempt, in the operator's API.
 type FailingWebhook struct {
 	ID        string `json:"id"`
 	AccountID string `json:"accountId"`
@@ -1016,14 +1018,14 @@ type FailingWebhook struct {
 	Waiting int `json:"waiting"`
 }
 
-// FailingWebhookPage is one page of webhooks that fail.
+// FailingWebhookPage is one page of failing webhooks.
 type FailingWebhookPage struct {
 	Data       []FailingWebhook `json:"data"`
 	HasMore    bool             `json:"hasMore"`
 	NextCursor *string          `json:"nextCursor"`
 }
 
-// Actor is who made a change.
+// Actor is the author of a change.
 type Actor struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -1046,7 +1048,7 @@ type Event struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Session is a member's session, as its events show it.
+// Session is a member's session in an event.
 type Session struct {
 	ID       string `json:"id"`
 	MemberID string `json:"memberId"`
@@ -1060,7 +1062,7 @@ type Session struct {
 	EndedAt *Time `json:"endedAt"`
 }
 
-// EventSignInLink is a one-time link for a member, as its events show it.
+// EventSignInLink is a member's one-time link in an event.
 type EventSignInLink struct {
 	ID       string `json:"id"`
 	MemberID string `json:"memberId"`
@@ -1072,7 +1074,7 @@ type EventSignInLink struct {
 	ExpiresAt Time   `json:"expiresAt"`
 }
 
-// EventPage is a page of a feed.
+// EventPage is one page of the event feed.
 type EventPage struct {
 	Data    []Event `json:"data"`
 	HasMore bool    `json:"hasMore"`
@@ -1080,7 +1082,7 @@ type EventPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// WebhookCreate asks for a webhook.
+// WebhookCreate describes a new webhook.
 type WebhookCreate struct {
 	// An https address on a public host, port 443, 80 or above 1023.
 	URL         string   `json:"url"`
@@ -1088,7 +1090,7 @@ type WebhookCreate struct {
 	Description string   `json:"description,omitempty"`
 }
 
-// WebhookUpdate changes a webhook; untouched fields stay.
+// WebhookUpdate changes a webhook. Absent fields do not change.
 type WebhookUpdate struct {
 	URL         Field[string] `json:"url,omitzero"`
 	Events      []string      `json:"events,omitempty"`
@@ -1096,13 +1098,13 @@ type WebhookUpdate struct {
 	Enabled     Field[bool]   `json:"enabled,omitzero"`
 }
 
-// WebhookReplay asks for a time range of events again.
+// WebhookReplay requests that the events of a time range are sent again.
 type WebhookReplay struct {
 	From Time `json:"from"`
 	To   Time `json:"to"`
 }
 
-// Webhook is a subscription.
+// Webhook is a subscription to events.
 type Webhook struct {
 	ID          string   `json:"id"`
 	URL         string   `json:"url"`
@@ -1120,7 +1122,7 @@ type Webhook struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// WebhookCreated is a new webhook with its secret, which is never shown again.
+// WebhookCreated is a new webhook with its secret. The secret is not shown again.
 type WebhookCreated struct {
 	Webhook
 
@@ -1148,7 +1150,7 @@ type Attempt struct {
 	Response string `json:"response"`
 }
 
-// Delivery is one event on its way to one webhook.
+// Delivery is the delivery of one event to one webhook.
 type Delivery struct {
 	ID        string        `json:"id"`
 	WebhookID string        `json:"webhookId"`
@@ -1175,7 +1177,7 @@ type DeliveryPage struct {
 	NextCursor *string    `json:"nextCursor"`
 }
 
-// Replay is a time range of events that is sent again.
+// Replay is a time range of events that are sent again.
 type Replay struct {
 	ID        string `json:"id"`
 	WebhookID string `json:"webhookId"`
@@ -1183,7 +1185,7 @@ type Replay struct {
 	To        Time   `json:"to"`
 }
 
-// Recovery is a body of the API or a part of one.
+// Recovery is part of a request or response body.
 type Recovery struct {
 	// Every restore has another id.
 	RestoreID *string `json:"restoreId"`

@@ -22,12 +22,12 @@ import (
 // Collection holds the records of all services.
 const Collection = "idempotency"
 
-// OwnerField holds [Owner] of a record's account. The erasure of an account finds its
-// records by it.
+// OwnerField holds [Owner] of a record's account. It is used to find the records of an account for
+// its erasure.
 const OwnerField = "owner"
 
-// Owner returns the hash that names an account in its records, so that the collection alone
-// does not reveal which account made a request.
+// Owner returns the hash that identifies an account in its records. Because of the hash, the
+// collection alone does not reveal which account made a request.
 func Owner(accountID string) string {
 	sum := sha256.Sum256([]byte("linkreel idempotency owner\x00" + accountID))
 	return hex.EncodeToString(sum[:])
@@ -36,17 +36,17 @@ func Owner(accountID string) string {
 const (
 	// keep is how long a response is replayed.
 	keep = 24 * time.Hour
-	// turn is how long an attempt has the record to itself. It is short, so that a retry after
-	// a crash does not wait long. Running the request twice does no harm.
+	// turn is how long an attempt has exclusive use of the record. It is short, so that a retry
+	// after a crash does not wait long. Running the request twice is harmless.
 	turn = 3 * time.Second
-	// maxSealed bounds a sealed answer, so that it fits with the other fields into
-	// Firestore's 1 MiB for a document.
+	// maxSealed limits a sealed response, so that it fits with the other fields into Firestore's 1
+	// MiB for a document.
 	maxSealed = 1<<20 - 8<<10
 )
 
 func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.Nonce, At: d.At} }
 
-// errExpired is for a record that exists but has expired.
+// errExpired is the error for a record that exists but has expired.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
 // Indexes are the exemptions and the TTL field of the collection, in the format that
@@ -59,35 +59,36 @@ var Indexes []byte
 // contains the response only encrypted.
 type document struct {
 	Owner string `firestore:"owner"`
-	// BodyMAC is a keyed hash. A body may hold a password, and somebody who can read the
-	// database could attack a plain hash with a dictionary.
+	// BodyMAC is a keyed hash. A body may contain a password, and anyone who can read the database
+	// could attack a plain hash with a dictionary.
 	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
 	At       time.Time `firestore:"at"`
-	Until    time.Time `firestore:"until"` // end of the current try's turn
+	Until    time.Time `firestore:"until"` // end of the current attempt's turn
 	Done     bool      `firestore:"done"`
-	Bound    bool      `firestore:"bound"` // sealed with the caller's API key too
+	Bound    bool      `firestore:"bound"` // also sealed with the caller's API key
 	Sealed   []byte    `firestore:"sealed"`
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore keeps records for 24 hours. Each account and each route has its own records.
+// Firestore is a store that keeps records for 24 hours. Each account and each route has its own
+// records.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte
 	now    func() time.Time
 }
 
-// NewFirestore makes a store on db. secret is known to all replicas but is not in the
-// database. If it changes between a request and its retry, the retry is refused as
-// IDEMPOTENCY_KEY_REUSED. If now is nil, the store uses the system's clock.
+// NewFirestore returns a store in db. secret is the same in all replicas and is not stored in the
+// database. If it changes between a request and its retry, the retry fails with
+// IDEMPOTENCY_KEY_REUSED. If now is nil, the store uses the system clock.
 func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
 	if now == nil {
 		now = time.Now
 	}
 	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "linkreel idempotency body 1", sha256.Size)
 	if err != nil {
-		panic(err) // 32 bytes are within HKDF's bounds
+		panic(err) // cannot fail: 32 bytes are within HKDF's limit
 	}
 	return &Firestore{db: db, macKey: key, now: now}
 }
@@ -101,7 +102,7 @@ func (s *Firestore) mac(r Request) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Known reports whether there is a record of exactly this request. It costs one read.
+// Known reports whether a record of exactly this request exists. It costs one read.
 func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
 	found, _, err := s.find(ctx, r)
 	if errors.Is(err, firestoredb.ErrNotFound) {
@@ -114,19 +115,18 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 	if hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r))) {
 		return nil
 	}
-	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body. Use a new key for a new request.")
+	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was already used with another body. Use a new key for a new request.")
 }
 
-// Begin opens or finds the record of a request. If the request is finished, Replay is
-// set. The errors are IDEMPOTENCY_IN_PROGRESS (its first attempt still runs) and
-// IDEMPOTENCY_KEY_REUSED (the same key came with another body). If the first attempt died,
-// the next one gets its record with the same Nonce and At. A new key costs one write. A
-// known key also costs a read.
+// Begin opens or finds the record of a request. If the request is finished, Replay is set. The
+// errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
+// IDEMPOTENCY_KEY_REUSED (the key was used with another body). If the first attempt died, the next
+// attempt takes its record over, with the same Nonce and At. A new key costs one write. A known key
+// also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
-	// A record can expire, be taken over or be removed between the read and the write.
-	// Each of these costs a round. All four rounds fail only if another request wins each
-	// time.
+	// A record can expire, be taken over or be removed between the read and the write. Each of
+	// these cases costs a round. All four rounds fail only if another request wins each time.
 	for range 4 {
 		written, err := s.create(ctx, r, fresh)
 		if err == nil {
@@ -144,7 +144,7 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 		}
 		rec := Record{Origin: found.origin(), r: r, written: written}
 		if found.Nonce == fresh.Nonce {
-			return rec, nil // Our own write: its response was lost, so the client repeated it.
+			return rec, nil // This attempt's own write: its response was lost, so the client library repeated it.
 		}
 		if err := s.sameBody(found, r); err != nil {
 			return Record{}, err
@@ -172,15 +172,15 @@ func inProgress() error {
 }
 
 func (s *Firestore) opened(r Request) *document {
-	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
+	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later attempt reads the same time
 	return &document{
 		Owner: Owner(r.Account), BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
 }
 
-// Finish stores the response unless another attempt has taken over. That attempt makes the same
-// answer. A response too large for a document is not stored: a retry makes it again from
-// the same nonce.
+// Finish stores the response unless another attempt has taken over. That attempt creates the same
+// response. A response that is too large for a document is not stored: a retry creates it again
+// from the same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
 	var d document
 	if err := d.close(rec.r, answer); err != nil {
@@ -189,18 +189,19 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) er
 	if len(d.Sealed) > maxSealed {
 		return s.Abandon(ctx, rec)
 	}
-	_, err := s.update(ctx, "keep answer", rec, firestore.Update{Path: "done", Value: true},
+	_, err := s.update(ctx, "store response", rec, firestore.Update{Path: "done", Value: true},
 		firestore.Update{Path: "bound", Value: d.Bound}, firestore.Update{Path: "sealed", Value: d.Sealed})
-	return firestoredb.IgnoreMoved(err) // another attempt took over, or the client repeated a write that had arrived
+	return firestoredb.IgnoreMoved(err) // another attempt took over, or the client library repeated a write that had succeeded
 }
 
-// Abandon ends the attempt's turn, so that the next attempt may run at once. It keeps Nonce and At.
+// Abandon ends the attempt's turn, so that the next attempt may run immediately. Nonce and At do
+// not change.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
-	_, err := s.update(ctx, "abandon try", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
+	_, err := s.update(ctx, "abandon attempt", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
 	return firestoredb.IgnoreMoved(err)
 }
 
-// update changes a record unless it was changed since this attempt wrote it.
+// update changes a record unless it has changed since this attempt wrote it.
 func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (time.Time, error) {
 	return s.write(ctx, what, func(ctx context.Context) (*firestore.WriteResult, error) {
 		return s.ref(rec.r).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
@@ -226,8 +227,8 @@ func (s *Firestore) write(ctx context.Context, what string, do write) (at time.T
 	return at, err
 }
 
-// find reads the record of a request. It removes an expired record and returns
-// errExpired, because the TTL policy deletes late.
+// find reads the record of a request. If the record has expired, find deletes it and returns
+// errExpired, because the TTL policy deletes records late.
 func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
 	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {
 		written = snap.UpdateTime

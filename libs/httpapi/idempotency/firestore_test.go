@@ -41,12 +41,12 @@ func newWorld(t testing.TB) world {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	offset := &atomic.Int64{}
-	began := time.Now() // the clock moves only by forward, so that a busy machine does not end a turn
+	began := time.Now() // only forward moves the clock, so that a turn does not end on a slow machine
 	now := func() time.Time { return began.Add(time.Duration(offset.Load())) }
 	return world{idempotency.NewFirestore(db, "secret", now), cloud, db, offset}
 }
 
-// documents returns everything that is stored, as text.
+// documents returns all stored documents as text.
 func (b world) documents(t testing.TB) []string {
 	t.Helper()
 	snaps, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
@@ -100,7 +100,7 @@ func TestAFinishedRequestIsReplayedForADay(t *testing.T) {
 	}
 	b.forward(2 * time.Minute)
 	if later := begin(t, b, request); later.Replay != nil || later.Nonce == got.Nonce {
-		t.Errorf("after a day the request is not a new one: %+v", later)
+		t.Errorf("after a day, Begin = %+v, want a new record", later)
 	}
 }
 
@@ -109,17 +109,17 @@ func TestRecordsAreApart(t *testing.T) {
 	b := newWorld(t)
 	first := begin(t, b, request)
 	for name, edit := range map[string]func(*idempotency.Request){
-		"another account":              func(r *idempotency.Request) { r.Account = "acc_2" },
+		"other account":                func(r *idempotency.Request) { r.Account = "acc_2" },
 		"another route":                func(r *idempotency.Request) { r.Route = "POST /api/v1/videos" },
 		"another key":                  func(r *idempotency.Request) { r.Key = "order-2" },
-		"parts joined differently":     func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
-		"a key that looks like a path": func(r *idempotency.Request) { r.Key = "../accounts/acc_1" },
-		"a key with a reserved form":   func(r *idempotency.Request) { r.Key = "__id__" },
+		"other split of the same text": func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
+		"key that looks like a path":   func(r *idempotency.Request) { r.Key = "../accounts/acc_1" },
+		"key of a reserved form":       func(r *idempotency.Request) { r.Key = "__id__" },
 	} {
 		r := request
 		edit(&r)
 		if rec := begin(t, b, r); rec.Nonce == first.Nonce || rec.Replay != nil {
-			t.Errorf("%s found the first record", name)
+			t.Errorf("%s: Begin found the first record, want a new record", name)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestAConcurrentTwinIsToldToWait(t *testing.T) {
 	begin(t, b, request)
 	_, err := b.Begin(t.Context(), request)
 	if e := apierr.From(err); e.Code != apierr.IdempotencyInProgress || e.RetryAfter <= 0 {
-		t.Errorf("twin: %v, Retry-After %v", err, e.RetryAfter)
+		t.Errorf("concurrent request: got %v with Retry-After %v, want IDEMPOTENCY_IN_PROGRESS with a Retry-After", err, e.RetryAfter)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestOfAHundredTwinsOneRuns(t *testing.T) {
 	}
 	wg.Wait()
 	if ran.Load() != 1 || waited.Load() != 99 {
-		t.Errorf("%d ran and %d waited, want 1 and 99", ran.Load(), waited.Load())
+		t.Errorf("%d requests ran and %d were in progress, want 1 and 99", ran.Load(), waited.Load())
 	}
 }
 
@@ -177,9 +177,9 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	b.forward(6 * time.Second)
 	second := begin(t, b, request)
 	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
-		t.Errorf("second attempt %+v, first %+v", second, first)
+		t.Errorf("second attempt = %+v, want nonce and time of the first, %+v", second, first)
 	}
-	// The first attempt was not dead, only slow. Its late response changes nothing.
+	// The first attempt was not dead, but only slow. Its late response has no effect.
 	finish(t, b, first, idempotency.Response{Status: 500})
 	finish(t, b, second, answer)
 	if d := cmp.Diff(&answer, begin(t, b, request).Replay); d != "" {
@@ -195,7 +195,7 @@ func TestAnAbandonedRequestRunsAgainAtOnceAsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second := begin(t, b, request); second.Nonce != first.Nonce {
-		t.Errorf("nonce %q, then %q", first.Nonce, second.Nonce)
+		t.Errorf("nonce of the second attempt = %q, want %q", second.Nonce, first.Nonce)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
 	rec := begin(t, b, request)
 	finish(t, b, rec, answer)
 	if begin(t, b, request).Replay == nil {
-		t.Error("the response was not stored")
+		t.Error("Replay = nil after the request, want the stored response")
 	}
 }
 
@@ -238,7 +238,7 @@ func TestNothingSecretIsAtRest(t *testing.T) {
 	for _, text := range b.documents(t) {
 		for _, leak := range []string{secret, request.Key, request.Secret, "lr_live_", "acc_1"} {
 			if strings.Contains(text, leak) {
-				t.Errorf("%q is readable in %s", leak, text)
+				t.Errorf("the stored document contains %q in plain text: %s", leak, text)
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 	other := request
 	other.Secret = "lr_live_another"
 	if begin(t, b, other).Replay == nil {
-		t.Error("the response was not replayed to the account's other key")
+		t.Error("Replay = nil for another key of the account, want the response")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	large.Body = bulk.Bytes()
 	finish(t, b, begin(t, b, request), large)
 	if rec := begin(t, b, request); rec.Replay == nil || !bytes.Equal(rec.Replay.Body, large.Body) {
-		t.Error("a bulk response of 800 kB was not stored")
+		t.Error("Replay differs from the bulk response of 800 kB, want the same response")
 	}
 	random := request
 	random.Key = "order-2"
@@ -282,7 +282,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	_, _ = rand.Read(noise.Body)
 	finish(t, b, first, noise)
 	if again := begin(t, b, random); again.Replay != nil || again.Nonce != first.Nonce {
-		t.Errorf("a request whose response is too large to store ran again under another nonce")
+		t.Errorf("after a response that is too large to store, Begin returned another nonce or a replay, want the same nonce")
 	}
 }
 
@@ -304,7 +304,7 @@ func TestABodyCannotBeGuessedFromItsRecord(t *testing.T) {
 	sum := sha256.Sum256(r.Body)
 	for _, doc := range b.documents(t) {
 		if strings.Contains(doc, hex.EncodeToString(sum[:])) {
-			t.Errorf("the plain hash of a body is stored: %s", doc)
+			t.Errorf("the stored document contains the plain hash of the body: %s", doc)
 		}
 	}
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 )
 
-// Receipt is the record of a request that takes effect in one commit. That commit also
-// writes the receipt, which costs one write and no read. If two such requests run at
-// once, one commits, and the other fails because the receipt exists already. See
-// [record.WithReceipt].
+// Receipt is the record of a request that takes effect in one commit. That commit also writes the
+// receipt, which costs one write and no read. If two such requests run at the same time, one of
+// them commits, and the other fails because the receipt already exists. See [record.WithReceipt].
 type Receipt struct {
 	s      *Firestore
 	r      Request
@@ -24,15 +23,15 @@ type Receipt struct {
 	kept   bool
 }
 
-// Repeated is the error of a change that an earlier request has made already.
+// Repeated is the error of a change that an earlier request has already made.
 type Repeated struct {
 	Response // the response to the earlier request
 }
 
-func (*Repeated) Error() string { return "an earlier request has done this" }
+func (*Repeated) Error() string { return "an earlier request has already made this change" }
 
-// Receipt starts a request that takes effect in one commit. answer is called at each
-// commit. It returns nil for a commit that is not the request's own.
+// Receipt starts a request that takes effect in one commit. answer is called at each commit. It
+// returns nil for a commit that does not belong to the request.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }
@@ -50,7 +49,7 @@ func (p *Receipt) Write(tx *firestore.Transaction, changed []string) error {
 	if err := p.d.close(p.r, answer); err != nil {
 		return err
 	}
-	p.kept = true // if the commit fails, Found is called and corrects it
+	p.kept = true // if the commit fails, Found corrects this
 	return tx.Create(p.s.ref(p.r), p.d)
 }
 
@@ -62,13 +61,13 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
 	case errors.Is(lookErr, firestoredb.ErrNotFound) && err != nil && strings.Contains(err.Error(), p.r.id()):
-		return nil, record.ErrAgain // The error names this receipt, so it existed. Another attempt has removed it since.
+		return nil, record.ErrAgain // The error names this receipt, so it existed. Another attempt has removed it in the meantime.
 	case errors.Is(lookErr, firestoredb.ErrNotFound):
 		return nil, err
 	case lookErr != nil:
 		return nil, lookErr
 	case found.Nonce == p.d.Nonce:
-		p.kept = true // Our own write: its response was lost, so the client repeated it.
+		p.kept = true // This attempt's own write: its response was lost, so the client library repeated it.
 		return nil, nil
 	}
 	if err := p.s.sameBody(found, p.r); err != nil {
@@ -81,8 +80,8 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	return answer.Changed, &Repeated{*answer}
 }
 
-// Keep stores the response of a request that ended without a commit, such as an error. If
-// an earlier request has a response, the error is [Repeated].
+// Keep stores the response of a request that ended without a commit, such as an error response. If
+// an earlier request has already stored a response, the error is [Repeated].
 func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if p.kept {
 		return nil

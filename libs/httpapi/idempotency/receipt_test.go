@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// shelf is the database in which the requests of these tests create things.
+// shelf is a database in which the tests create things.
 type shelf struct {
 	world
 	records *record.DB
@@ -37,7 +37,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// put makes a request that creates one thing in one commit.
+// put executes a request that creates one thing in one commit.
 func (s *shelf) put(ctx context.Context, r idempotency.Request, name string) (*idempotency.Receipt, error) {
 	return s.do(ctx, r, s.records.Commit, func(tx *record.Tx) error {
 		tx.Create(s.db.Ref("things", name), map[string]any{"name": name})
@@ -60,7 +60,7 @@ func (s *shelf) wantThings(t *testing.T, want ...string) {
 		t.Fatal(err)
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
-		t.Errorf("the things are %v, want %v", got, want)
+		t.Errorf("stored things = %v, want %v", got, want)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	s := newShelf(t)
 	first := request
 	first.Key = "order-0"
-	if _, err := s.put(t.Context(), first, "0"); err != nil { // also reads the database's identity, so that it is not counted below
+	if _, err := s.put(t.Context(), first, "0"); err != nil { // also reads the database's identity, so that this read is not counted below
 		t.Fatal(err)
 	}
 	s.cloud.Firestore.ResetStats()
@@ -97,13 +97,13 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	_, err := s.put(t.Context(), request, "b")
 	wantRepeated(t, err)
 	if !slices.Contains(s.announced, "a") {
-		t.Errorf("the second attempt announces %v, want the keys that the first has changed", s.announced)
+		t.Errorf("the second attempt announces %v, want the keys of the first attempt", s.announced)
 	}
 	s.wantThings(t, "0", "a")
 	other := request
 	other.Body = []byte("bb")
 	if _, err := s.put(t.Context(), other, "c"); apierr.CodeOf(err) != apierr.IdempotencyKeyReused {
-		t.Errorf("another body: %v", err)
+		t.Errorf("another body: got %v, want IDEMPOTENCY_KEY_REUSED", err)
 	}
 	s.wantThings(t, "0", "a")
 }
@@ -150,7 +150,7 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	}
 	s.forward(24*time.Hour + time.Second)
 	if _, err := s.put(t.Context(), request, "b"); err != nil {
-		t.Errorf("a day later: %v", err)
+		t.Errorf("put a day later: got %v, want no error", err)
 	}
 	s.wantThings(t, "a", "b")
 	_, err := s.put(t.Context(), request, "c")
@@ -158,12 +158,12 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	s.forward(24*time.Hour + time.Second)
 	receipt := s.Receipt(request, nil)
 	if err := receipt.Keep(t.Context(), &idempotency.Response{Status: 404}); err != nil {
-		t.Errorf("a refusal, a day later: %v", err)
+		t.Errorf("Keep of an error response a day later: got %v, want no error", err)
 	}
 }
 
-// The second attempt may be refused because the first one took the last place or the
-// requested name.
+// The second attempt may be rejected because the first attempt took the last place or the requested
+// name.
 func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -190,8 +190,8 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	s.wantThings(t, "a")
 }
 
-// After an expired receipt is removed and before the next one is written, an attempt
-// finds no receipt although its commit failed because of one.
+// Between the removal of an expired receipt and the write of the next receipt, an attempt may find
+// no receipt although its commit failed because of one.
 func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(s *shelf, thing string) error{

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// id returns the hash that names a request's record. A hash keeps a caller's text out of
-// document paths and keys out of the database.
+// id returns the hash that identifies a request's record. Because of the hash, document paths
+// contain no text of callers, and the database contains no keys.
 func (r Request) id() string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
@@ -25,10 +25,9 @@ func (r Request) id() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// key returns the key that seals a response. It is derived from the Idempotency-Key, of
-// which only a hash is stored. A bound key also needs the caller's API key. It seals
-// answers that contain a new secret, so that nobody can learn the secret from the
-// database.
+// key returns the key that seals a response. It is derived from the Idempotency-Key, which is
+// stored only as a hash. A bound key is also derived from the caller's API key. It seals responses
+// that contain a new secret, so that the database does not reveal the secret.
 func (r Request) key(bound bool) (*seal.Key, error) {
 	secret, purpose := r.Account, "linkreel idempotency 1 plain"
 	if bound {
@@ -37,21 +36,20 @@ func (r Request) key(bound bool) (*seal.Key, error) {
 	return seal.Derive(secret+"\x00"+r.Key, []byte(r.id()), purpose)
 }
 
-// secretPrefixes are the prefixes of API keys, one-time links, and the secrets of
-// Standard Webhooks.
+// secretPrefixes lists the prefixes of API keys, one-time links, and secrets of Standard Webhooks.
 var secretPrefixes = []string{identity.KeyPrefix, identity.LinkPrefix, "whsec_"}
 
-// close compresses and seals the response to a request.
+// close compresses and encrypts the response to a request.
 func (d *document) close(r Request, answer *Response) error {
 	var packed bytes.Buffer
 	w, _ := flate.NewWriter(&packed, flate.BestSpeed) // fails only for an unknown level
 	if err := cmp.Or(json.NewEncoder(w).Encode(answer), w.Close()); err != nil {
-		return fmt.Errorf("pack answer: %w", err)
+		return fmt.Errorf("compress response: %w", err)
 	}
 	d.Bound = slices.ContainsFunc(secretPrefixes, func(prefix string) bool { return bytes.Contains(answer.Body, []byte(prefix)) })
 	key, err := r.key(d.Bound)
 	if err != nil {
-		return fmt.Errorf("seal answer: %w", err)
+		return fmt.Errorf("seal response: %w", err)
 	}
 	d.Done, d.Sealed = true, key.Seal(r.id(), packed.Bytes())
 	return nil
@@ -61,21 +59,21 @@ func (d *document) close(r Request, answer *Response) error {
 func (d *document) replay(r Request) (*Response, error) {
 	key, err := r.key(d.Bound)
 	if err != nil {
-		return nil, fmt.Errorf("open sealed answer: %w", err)
+		return nil, fmt.Errorf("open sealed response: %w", err)
 	}
 	packed, err := key.Open(r.id(), d.Sealed)
 	if err != nil && d.Bound {
 		return nil, apierr.Wrap(apierr.IdempotencyKeyReused,
-			"This Idempotency-Key was used with another API key. Only that key can get the answer again.", err)
+			"This Idempotency-Key was used with another API key. Repeat the request with that key.", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open sealed answer: %w", err)
+		return nil, fmt.Errorf("open sealed response: %w", err)
 	}
-	// No size limit is needed: only we can have sealed the data, so it decompresses to
-	// one of our responses.
+	// No size limit is needed: the data is authenticated, so it decompresses to a response of this
+	// deployment.
 	answer := &Response{}
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
-		return nil, fmt.Errorf("unpack answer: %w", err)
+		return nil, fmt.Errorf("decompress response: %w", err)
 	}
 	return answer, nil
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// A response that was stored before an upgrade can be replayed after it.
+// A response that was stored before an upgrade can be replayed afterwards.
 func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 	t.Parallel()
 	r := Request{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
 	id := r.id()
 	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
-		t.Errorf("the record's id has changed to %s", id)
+		t.Errorf("id = %s, want the id of an earlier release", id)
 	}
 	other := r
 	other.Secret = "another key"
@@ -28,10 +28,10 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 		}
 		answer, err := (&document{Sealed: sealed, Bound: c.bound}).replay(r)
 		if err != nil || answer.Status != 201 || string(answer.Body) != c.body {
-			t.Errorf("%s: %+v, %v", c.body, answer, err)
+			t.Errorf("replay of %s = %+v, %v, want a 201 with that body", c.body, answer, err)
 		}
 		if _, err := (&document{Sealed: sealed, Bound: c.bound}).replay(other); (err == nil) == c.bound {
-			t.Errorf("%s, with another API key: %v", c.body, err)
+			t.Errorf("replay of %s with another API key: got %v, want an error only if it is bound", c.body, err)
 		}
 	}
 }

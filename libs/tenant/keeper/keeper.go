@@ -1,14 +1,14 @@
-// Package keeper stores auth's decisions about accounts in each service that holds
-// records of accounts: one document for each account, and one loop that erases.
+// Package keeper stores auth's decisions about accounts in each service with records of accounts.
+// It has one document for each account, and one loop that erases records.
 //
 //	question                          the one rule
 //	which decision is in effect?      the one with the highest version; an older or repeated one changes nothing
 //	when does it take effect?         when [Keeper.SetState] returns: the service's Changed has run
-//	what is erased?                   all that the service's Erase finds, a few pages a turn, until it finds nothing
-//	when is an account erased?        once [Settle] is over and the service's Remains finds nothing; each call checks again
-//	what about late commits?          erased too: a deleting account is checked again for a day, at growing pauses
+//	what is erased?                   all data that the service's Erase finds, a few pages a turn, until it finds no more
+//	when is an account erased?        when [Settle] has passed and the service's Remains returns false; each call checks again
+//	what about late commits?          erased too: a deleting account is checked again for a day, with increasing pauses
 //
-// A document stays after the erasure, as the account's tombstone.
+// The document is kept after the erasure, as the account's tombstone.
 package keeper
 
 import (
@@ -28,10 +28,10 @@ import (
 // Standings reads the decisions about accounts.
 type Standings struct {
 	DB         *firestoredb.DB
-	Collection string // collection of the documents; each service has its own
+	Collection string // collection of the documents; each service has its own collection
 }
 
-// Standing returns the decision about an account. It is zero if there is none.
+// Standing returns the decision about an account. It is zero if there is no decision.
 func (s Standings) Standing(ctx context.Context, accountID string) (tenant.Standing, error) {
 	r, err := s.get(ctx, accountID)
 	return r.standing(), err
@@ -42,7 +42,8 @@ func (s Standings) get(ctx context.Context, accountID string) (record, error) {
 	return r, err
 }
 
-// Ref names an account's document, for stores that read it along with others; see [Of].
+// Ref returns the reference of an account's document, for stores that read it together with other
+// documents; see [Of].
 func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
 // Of reads the standing from an account's document. It is zero if there is no decision.
@@ -57,34 +58,34 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 // Options configure a [Keeper]. Changed and Resume may be nil.
 type Options struct {
 	Standings
-	Now func() time.Time // if nil, the system's clock
-	// Turns lets one replica look for due accounts for all. If it is nil, this replica looks
-	// for itself.
+	Now func() time.Time // if nil, the system clock
+	// Turns lets one replica look for due accounts for all replicas. If it is nil, this replica
+	// always looks.
 	Turns *dedup.Seen
 
-	// Changed returns once every replica of the service acts on the state: it announces the
-	// state, or waits until the replicas' caches have expired. It also runs for a repeated
-	// decision, since the first attempt may have died before it.
+	// Changed returns when every replica of the service uses the state: it announces the state, or
+	// waits until the replicas' caches have expired. It also runs for a repeated decision, because
+	// the first attempt may have died before calling it.
 	Changed func(ctx context.Context, accountID string, s tenant.State) error
-	// Erase removes about a page of an account's data in the service, and reports whether
-	// there may be more.
+	// Erase deletes about a page of an account's data in the service, and reports whether there may
+	// be more.
 	Erase func(ctx context.Context, accountID string) (more bool, err error)
-	// Remains reports whether the service still has data of an account that Erase would
-	// remove.
+	// Remains reports whether the service still has data of an account that Erase would delete.
 	Remains func(ctx context.Context, accountID string) (bool, error)
-	// Resume does the work that has waited for the end of a suspension, and reports
-	// whether there was any. The call is repeated until no work is left, for at most a day.
+	// Resume does the work that was postponed during a suspension, and reports whether there was
+	// any. The call is repeated until no work is left, for at most a day.
 	Resume func(ctx context.Context, accountID string) (waited bool, err error)
 }
 
-// Keeper is safe for concurrent use, by several replicas too.
+// Keeper stores the decisions about accounts. It is safe for concurrent use, also by several
+// replicas.
 type Keeper struct {
 	Standings
 	opt  Options
 	wake chan struct{}
 }
 
-// New makes a keeper.
+// New returns a keeper.
 func New(opt Options) *Keeper {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -100,7 +101,7 @@ type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
 	Since   time.Time `firestore:"since"` // start of the state
-	// LookAt is when the account has its next turn. It is nil if there is none.
+	// LookAt is the time of the account's next turn. It is nil if there is none.
 	LookAt *time.Time `firestore:"lookAt,omitempty"`
 }
 
@@ -108,7 +109,7 @@ func (r *record) standing() tenant.Standing {
 	return tenant.Standing{State: tenant.State(r.State), Version: r.Version}
 }
 
-// change lets decide edit an account's record, stores it if decide returns true, and
+// change passes an account's record to decide, stores the record if decide returns true, and
 // returns it.
 func (k *Keeper) change(ctx context.Context, accountID string, decide func(*record) bool) (r record, err error) {
 	err = k.DB.Tx(ctx, "set account's standing", func(_ context.Context, tx *firestore.Transaction) error {
@@ -141,8 +142,8 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 		// "active" is stored too, for its version: an older suspension may still arrive.
 		case s.Version > r.Version:
 			*r = record{State: string(s.State), Version: s.Version, Since: now}
-		// auth repeats the call until the erasure is complete. Each repeat makes the account due
-		// now.
+		// auth repeats the call until the erasure is complete. Each repetition makes the account
+		// due now.
 		case s != r.standing() || s.State != tenant.Deleting || r.LookAt != nil && r.LookAt.Before(now.Add(lookEvery)):
 			return false
 		}
@@ -161,9 +162,9 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 	return k.opt.Changed(ctx, accountID, tenant.State(r.State))
 }
 
-// Settle is the minimum time between the decision and the moment when an account counts as
-// erased. A request that was admitted before the account was suspended may still commit;
-// no request lasts longer than ten seconds.
+// Settle is the minimum time between the decision and the time at which an account counts as
+// erased. A request that was admitted before the suspension may still commit, but no request lasts
+// longer than ten seconds.
 const Settle = 15 * time.Second
 
 // Erased implements [tenant.Holder].Erased.
@@ -179,35 +180,35 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 const (
 	lookEvery = 5 * time.Second
 	// lookIdle is the longest pause while no account is due. The replica that stores a decision
-	// looks at once. If it is killed before, auth repeats the decision within seconds, unless
-	// the account is active again. In that case this pause passes.
+	// looks immediately. If it is killed before, auth repeats the decision within seconds. If the
+	// account is active again, auth does not repeat it, and the work waits for this pause.
 	lookIdle = 30 * time.Second
 	accounts = 100 // number of accounts that get a turn in one round
-	// turn is how many pages of one account a round erases, so that a large account
-	// does not delay the erasure of others.
+	// turn is how many pages of one account a round erases, so that a large account does not delay
+	// the erasure of other accounts.
 	turn = 10
-	// watched is how long a deleting account is still checked: a replica that slept may
-	// still commit a request from before the suspension.
+	// watched is how long a deleting account is checked: a replica that was suspended may still
+	// commit a request from before the decision.
 	watched = 24 * time.Hour
-	// resumeEvery is the pause between calls of Resume, which is repeated in case the
-	// replica that runs it is killed. There is at least one repetition, because another
-	// replica may postpone work after it has read the old state.
+	// resumeEvery is the pause between calls of Resume, which is repeated in case the replica that
+	// runs it is killed. There is at least one repetition, because another replica may still
+	// postpone work after reading the old state.
 	resumeEvery = time.Minute
 )
 
-// Run gives due accounts their turns until ctx ends. After a crash it resumes, because
-// the remaining data is the remaining work. Several replicas may work on one account at
-// the same time; each erases what it finds.
+// Run gives due accounts their turns until ctx ends. It resumes after a crash, because the
+// remaining data defines the remaining work. Several replicas may work on one account at the same
+// time. Each erases the data that it finds.
 func (k *Keeper) Run(ctx context.Context) error {
 	pace := dedup.Pace{What: "sweep of " + k.Collection, Every: lookEvery, Idle: lookIdle}
 	return boot.Sweep(k.opt.Turns, pace, k.round, k.wake).Run(ctx)
 }
 
-// hurry makes the loop look for due accounts now.
+// hurry makes the loop look for due accounts immediately.
 func (k *Keeper) hurry() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // a wake-up is pending already, and its round will find this account too
+	default: // a wake-up is already pending, and its round will also find this account
 	}
 }
 
@@ -225,7 +226,7 @@ func (k *Keeper) round(ctx context.Context) (found bool, err error) {
 	return len(due) > 0, nil
 }
 
-// look gives an account its turn, and sets the time of the next one.
+// look gives an account its turn, and sets the time of the next turn.
 func (k *Keeper) look(ctx context.Context, accountID string) error {
 	r, err := k.get(ctx, accountID)
 	if err != nil {
@@ -238,11 +239,11 @@ func (k *Keeper) look(ctx context.Context, accountID string) error {
 	now := k.opt.Now()
 	_, err = k.change(ctx, accountID, func(present *record) bool {
 		if present.standing() != r.standing() {
-			return false // a newer decision has set the time too
+			return false // a newer decision has also set the time
 		}
 		present.LookAt = present.next(now, more)
 		if failed != nil {
-			// Do not retry at once: a hundred failing accounts would fill every round.
+			// Do not retry immediately: a hundred failing accounts would fill every round.
 			later := now.Add(resumeEvery)
 			present.LookAt = &later
 		}
@@ -270,19 +271,19 @@ func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more boo
 	return more, nil
 }
 
-// next returns when an account has its next turn after a turn at now, or nil if it has
-// none. more says that the turn at now left work to do.
+// next returns the time of an account's next turn after a turn at now, or nil if it has none. more
+// means that the turn at now did not finish the work.
 func (r *record) next(now time.Time, more bool) *time.Time {
 	since := now.Sub(r.Since)
 	at := now
 	switch deleting := tenant.State(r.State) == tenant.Deleting; {
-	case deleting && more: // now, after all others that are due
+	case deleting && more: // now, after all other due accounts
 	case deleting && since < watched:
-		// The pauses grow, because late commits usually come soon. The last check is a day
-		// after the decision, or later.
+		// The pauses increase, because late commits usually arrive soon. The last check is at least
+		// a day after the decision.
 		at = now.Add(max(lookEvery, since))
-	// Resume runs again while work is left, for up to a day, and once more in any case if
-	// the state is less than a minute old (see resumeEvery).
+	// Resume runs again while work is left, for up to a day. If the state is less than a minute
+	// old, it runs at least once more (see resumeEvery).
 	case !deleting && (more && since < watched || since < resumeEvery):
 		at = now.Add(resumeEvery)
 	default:

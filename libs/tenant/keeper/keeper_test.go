@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// world is a service with a number of pages of records for each account.
+// world is a service in which each account has a number of pages of records.
 type world struct {
 	*Keeper
 	ahead   atomic.Int64
 	pages   map[string]int
 	looks   map[string]int
 	fails   map[string]bool
-	waits   map[string]bool // accounts with work that waits for the end of a suspension
+	waits   map[string]bool // accounts with work that was postponed during a suspension
 	changed []tenant.State
 }
 
@@ -80,16 +80,16 @@ func TestTheHighestVersionIsInEffect(t *testing.T) {
 	} {
 		w.set(t, "acc_a", step.told.State, step.told.Version)
 		if got, err := w.Standing(t.Context(), "acc_a"); err != nil || got != step.want {
-			t.Errorf("step %d: %v, %v; want %v", i, got, err, step.want)
+			t.Errorf("step %d: standing = %v, %v; want %v", i, got, err, step.want)
 		}
 		// Changed runs each time and gets the decision in effect, because an earlier attempt
 		// may have died before it called Changed.
 		if len(w.changed) != i+1 || w.changed[i] != step.want.State {
-			t.Errorf("step %d: Changed got %v", i, w.changed)
+			t.Errorf("step %d: Changed was called with %v, want one call with the decision in effect", i, w.changed)
 		}
 	}
 	if got, err := w.Standing(t.Context(), "acc_none"); err != nil || got != (tenant.Standing{}) || !got.State.Serves() {
-		t.Errorf("an account without a decision is %v, %v", got, err)
+		t.Errorf("Standing of an account without a decision = %v, %v, want zero", got, err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	<-w.wake
 	w.rounds(t, 1)
 	if w.pages["acc_small"] > 0 {
-		t.Error("the small account must wait until the large one is erased")
+		t.Error("the small account still has pages, want it erased before the large account")
 	}
 	if n := 10_000 - w.pages["acc_large"]; n != turn {
 		t.Errorf("a round erased %d pages of the large account, want %d", n, turn)
@@ -110,11 +110,11 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	select {
 	case <-w.wake:
 	default:
-		t.Error("the large account's next turn is not due at once")
+		t.Error("the next turn of the large account is not due immediately")
 	}
 }
 
-// The erasures that fail fill a whole round and are due before the one that can succeed.
+// The failing erasures fill a whole round and are due before the erasure that can succeed.
 func TestErasuresThatFailDelayNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,12 +127,12 @@ func TestErasuresThatFailDelayNoOther(t *testing.T) {
 	w.set(t, "acc_good", tenant.Deleting, 2)
 	w.rounds(t, 2)
 	if w.pages["acc_good"] > 0 {
-		t.Error("the account that can be erased got no turn")
+		t.Error("the account with a working erasure still has pages, want it erased")
 	}
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_bad7"] != 2 {
-		t.Errorf("an erasure that failed was tried %d times, want at least one retry", w.looks["acc_bad7"])
+		t.Errorf("a failing erasure was tried %d times, want at least one retry", w.looks["acc_bad7"])
 	}
 }
 
@@ -143,7 +143,7 @@ func TestAnAccountIsErasedOnceNothingRemains(t *testing.T) {
 	erased := func(want bool, when string) {
 		t.Helper()
 		if got, err := w.Erased(t.Context(), "acc_a"); err != nil || got != want {
-			t.Errorf("%s: erased %v, %v", when, got, err)
+			t.Errorf("%s: Erased = %v, %v, want %v", when, got, err, want)
 		}
 	}
 	w.set(t, "acc_a", tenant.Suspended, 1)
@@ -158,7 +158,7 @@ func TestAnAccountIsErasedOnceNothingRemains(t *testing.T) {
 	erased(false, "after a late commit")
 	w.set(t, "acc_a", tenant.Deleting, 2)
 	w.rounds(t, 1)
-	erased(true, "after auth has repeated the call")
+	erased(true, "after a repeated call of auth")
 }
 
 func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
@@ -170,17 +170,17 @@ func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
 		w.forward(time.Minute)
 	}
 	if n := w.looks["acc_a"]; n < 8 || n > 20 {
-		t.Errorf("the account got %d turns in two days", n)
+		t.Errorf("the account got %d turns in two days, want 8 to 20", n)
 	}
 	r, err := w.get(t.Context(), "acc_a")
 	if err != nil || r.LookAt != nil {
-		t.Errorf("after two days the next turn is at %v, %v; want none", r.LookAt, err)
+		t.Errorf("after two days the next turn is at %v, error %v; want none", r.LookAt, err)
 	}
 	w.pages["acc_a"] = 1
-	w.set(t, "acc_a", tenant.Deleting, 2) // the same decision again: auth repeats its call
+	w.set(t, "acc_a", tenant.Deleting, 2) // the same decision again, because auth repeats its call
 	w.rounds(t, 1)
 	if w.pages["acc_a"] > 0 {
-		t.Error("a repeated call on a later day had no effect")
+		t.Error("after a repeated call on a later day, the account still has pages, want it erased")
 	}
 }
 
@@ -201,11 +201,11 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.waits["acc_a"] = false
 	w.rounds(t, 1)
 	if w.looks["acc_a"] != 6 {
-		t.Errorf("the account got %d turns while work waited, want 6", w.looks["acc_a"])
+		t.Errorf("the account got %d turns while it had work, want 6", w.looks["acc_a"])
 	}
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] != 6 {
-		t.Error("the account still gets turns although no work waits any more")
+		t.Error("the account got another turn without work, want 6 turns")
 	}
 }

@@ -1,5 +1,6 @@
-// Package wire carries the contract of package [tenant] between auth and a service: [Client] lets
-// auth call a holder in another service, and [Routes] adds the routes on that service's side.
+// Package wire implements the contract of package [tenant] for calls between auth and a service:
+// with [Client], auth calls a holder in another service, and [Routes] adds the routes to that
+// service.
 package wire
 
 import (
@@ -14,10 +15,10 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// patience bounds each call except Export, which lasts as long as its caller reads.
+// patience bounds each call except Export, which lasts until its caller has read the response.
 const patience = 6 * time.Second
 
-// Client is a [tenant.Holder] in another service, reached over its internal listener.
+// Client is a [tenant.Holder] that calls another service through its internal listener.
 type Client struct{ peer *peer.Client }
 
 var (
@@ -26,13 +27,13 @@ var (
 	_ tenant.Webhooks = (*Client)(nil)
 )
 
-// NewClient makes a client for a service's internal address, such as
-// http://links:8090, with the token that auth and the service share.
+// NewClient returns a client for a service's internal address, such as http://links:8090, with the
+// token that auth and the service share.
 func NewClient(baseURL, token string) *Client {
 	return &Client{peer.NewClient(baseURL, token, patience)}
 }
 
-// Close frees idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.peer.Close() }
 
 // SetState implements [tenant.Holder].SetState.
@@ -68,8 +69,8 @@ func (c *Client) Failing(ctx context.Context, after string, limit int) (page ten
 	return page, err
 }
 
-// Export implements [tenant.Holder].Export. If the response breaks off, Export returns an error,
-// never a shorter export.
+// Export implements [tenant.Holder].Export. If the response is cut off, Export returns an error, so
+// an incomplete export is never taken for a complete one.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
 	ask := export{AccountID: accountID}
 	if p := identity.FromContext(ctx); p != nil {
@@ -80,9 +81,9 @@ func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return answered(c.peer.Copy(ctx, exportPath, ask, w))
 }
 
-// answered passes on the errors that a holder may return: the target is not there, the domain
-// cannot take links, or the holder is busy. Any other refusal is a bug of ours, such as a malformed
-// body, and auth retries as if the holder were down.
+// answered returns the expected errors of a holder unchanged: the target does not exist, the domain
+// cannot have links, or the holder is busy. Any other error, such as one for a malformed body, is a
+// bug, and auth retries as if the holder were down.
 func answered(err error) error {
 	var refused *apierr.Error
 	if !errors.As(err, &refused) {

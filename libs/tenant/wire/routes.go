@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// The routes, which Client and Routes share; see the table in libs/peer.
+// The routes of Client and Routes. The table in libs/peer lists all internal routes.
 const (
 	statePath   = "/internal/v1/accounts/state"
 	erasurePath = "/internal/v1/accounts/erasure"
@@ -28,11 +28,12 @@ type (
 		AccountID string `json:"accountId"`
 		tenant.Standing
 	}
-	// export names the key or session that asked. Download addresses in the export stop working when its rights end.
+	// export names the key or session that requested the export. Download addresses in the export become
+	// invalid when the key or session loses its rights.
 	export struct {
 		AccountID string `json:"accountId"`
 		KeyID     string `json:"keyId,omitempty"`
-		MemberID  string `json:"memberId,omitempty"` // the member, if a session asked
+		MemberID  string `json:"memberId,omitempty"` // the member, if a session requested the export
 	}
 	domain struct {
 		AccountID string `json:"accountId"`
@@ -45,8 +46,8 @@ type (
 	done struct{}
 )
 
-// Routes mounts holder on a service's internal API. token is the secret that auth
-// and the service share. If token is empty, every call is refused.
+// Routes adds the routes of holder to a service's internal API. token is the shared secret of auth
+// and the service. If token is empty, every call is rejected.
 func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	door := peer.NewDoor(h, map[peer.Service]string{peer.Auth: token})
 	peer.Answer(door, statePath, func(ctx context.Context, in state) (done, error) {

@@ -85,7 +85,7 @@ func TestClientReachesTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if done, err := c.Erased(ctx, "acc_1"); err != nil || !done {
-		t.Errorf("Erased = %v, %v", done, err)
+		t.Errorf("Erased = %v, %v, want true", done, err)
 	}
 	at := time.UnixMilli(1_700_000_000_000).UTC()
 	down, err := c.TakeDown(ctx, tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}, Reason: "phishing", At: at})
@@ -97,7 +97,7 @@ func TestClientReachesTheHolder(t *testing.T) {
 		t.Error(err)
 	}
 	if d := cmp.Diff([]string{"acc_1 suspended 7", "lift tkd_1"}, b.told); d != "" {
-		t.Errorf("the holder got (-want +got):\n%s", d)
+		t.Errorf("calls of the holder (-want +got):\n%s", d)
 	}
 }
 
@@ -106,26 +106,26 @@ func TestRefusals(t *testing.T) {
 	url := serve(t, &books{})
 	good, order := client(t, url, "secret"), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_none"}}
 	if _, err := good.TakeDown(t.Context(), order); apierr.CodeOf(err) != apierr.LinkNotFound {
-		t.Errorf("a missing link: %v, want LINK_NOT_FOUND", err)
+		t.Errorf("TakeDown of a missing link: got %v, want LINK_NOT_FOUND", err)
 	}
 	for name, err := range map[string]error{
-		"an unknown state": good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
-		"no version":       good.SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active}),
-		"a wrong token":    client(t, url, "other").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"an empty token":   client(t, url, "").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"a missing route":  client(t, url+"/elsewhere", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"a closed port":    client(t, "http://127.0.0.1:1", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
-		"an export that fails at once": func() error {
+		"unknown state":   good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
+		"missing version": good.SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active}),
+		"wrong token":     client(t, url, "other").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"empty token":     client(t, url, "").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"missing route":   client(t, url+"/elsewhere", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"closed port":     client(t, "http://127.0.0.1:1", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"export that fails immediately": func() error {
 			return good.Export(t.Context(), "acc_none", io.Discard)
 		}(),
 	} {
 		if apierr.CodeOf(err) != apierr.Unavailable {
-			t.Errorf("%s: %v, want UNAVAILABLE, which auth retries", name, err)
+			t.Errorf("%s: got %v, want UNAVAILABLE, which auth retries", name, err)
 		}
 	}
 	var busy *apierr.Error
 	if err := good.Export(t.Context(), "acc_none", io.Discard); !errors.As(err, &busy) || busy.RetryAfter != 7*time.Second {
-		t.Errorf("a holder that is busy for 7 s: %v", err)
+		t.Errorf("Export of a busy holder: got %v, want Retry-After 7", err)
 	}
 }
 
@@ -136,16 +136,16 @@ func TestExportArrivesWholeOrFails(t *testing.T) {
 		var got bytes.Buffer
 		err := client(t, serve(t, &books{lines: lines, breaks: breaks}), "secret").Export(t.Context(), "acc_1", &got)
 		if (err != nil) != breaks {
-			t.Errorf("breaks=%v: err = %v", breaks, err)
+			t.Errorf("Export with breaks = %v: got %v, want an error only if it breaks", breaks, err)
 		}
 		if n := strings.Count(got.String(), "\n"); !breaks && n != lines {
-			t.Errorf("%d lines, want %d", n, lines)
+			t.Errorf("export has %d lines, want %d", n, lines)
 		}
 	}
 }
 
-// The test passes a large export through, a million records with LINKREEL_FULL, and
-// checks the memory now and then.
+// The test exports many records (a million with LINKREEL_FULL) and checks the memory from time to
+// time.
 func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel, because all tests share the memory
 	lines := 300_000
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -158,11 +158,11 @@ func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel, because all t
 	}
 	t.Logf("%d records, %d MB; the heap was at most %d MB", sink.lines, sink.bytes>>20, sink.heap>>20)
 	if sink.lines != lines || sink.heap > 48<<20 {
-		t.Errorf("%d records of %d, %d MB of heap", sink.lines, lines, sink.heap>>20)
+		t.Errorf("exported %d records of %d with a heap of %d MB, want all records and at most 48 MB", sink.lines, lines, sink.heap>>20)
 	}
 }
 
-// meter counts what is written to it and discards it.
+// meter counts the written lines and discards them.
 type meter struct {
 	lines, bytes int
 	next         int
@@ -184,6 +184,6 @@ func TestAnEmptyExportIsEmpty(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
 	if err := client(t, serve(t, &books{}), "secret").Export(t.Context(), "acc_1", &got); err != nil || got.Len() != 0 {
-		t.Errorf("%q, %v", got.String(), err)
+		t.Errorf("Export = %q, %v", got.String(), err)
 	}
 }

@@ -1,8 +1,8 @@
 // Package jobs stores the jobs of package transcode as Firestore documents. The videos
 // service creates them, and the workers claim them under a lease.
 //
-// A claim returns a fencing token. A write with an older token changes nothing and
-// returns ErrLost. [Sweeper] puts jobs that the queue has lost back into it.
+// A claim returns a fencing token. A write with an older token changes nothing and returns ErrLost.
+// [Sweeper] adds jobs that the queue has lost.
 package jobs
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Errors of a store. After ErrLost a worker must stop at once: another worker has its
-// job, or no worker has it.
+// Errors of a store. After ErrLost, a worker must stop immediately, because it no longer holds the
+// job.
 var (
 	ErrNotFound = errors.New("jobs: no such job")
 	ErrHeld     = errors.New("jobs: another worker holds the job, or it is not due yet")
@@ -28,35 +28,35 @@ var (
 	ErrLost     = errors.New("jobs: the lease was lost")
 )
 
-// MaxTries is the number of claims that may end badly before a job fails for good.
+// MaxTries is the number of failed claims after which a job fails permanently.
 const MaxTries = 3
 
 const collection = "jobs"
 
-// Token proves a claim. It names the job and the attempt that the claim began.
+// Token proves a claim. It identifies the job and the attempt of the claim.
 type Token struct {
 	JobID   string
 	Attempt int
 }
 
-// Store keeps job records in Firestore, one document per job. Its methods may be called
-// from any process. Each is one call or one transaction.
+// Store stores job records in Firestore, one document per job. Any process may call its methods.
+// Each method is one call or one transaction.
 type Store struct {
 	db  *firestoredb.DB
 	now func() time.Time
 }
 
-// New makes a store. now is the clock for leases.
+// New returns a store. now is the clock for leases.
 func New(db *firestoredb.DB, now func() time.Time) *Store {
 	return &Store{db: db, now: now}
 }
 
-// document is a Record in Firestore. DueAt is when the sweeper must look at the job: for a
-// queued job its creation or the end of a backoff, for a running one the end of the lease.
-// A final job has none, unless it is a part. The worker that leads the part's job removes
-// the part, but may die before that. So a final part becomes due again and is then
-// collected. This way one field serves all the sweeper's queries. Limits and Still are
-// stored with the Go names of their fields.
+// document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
+// for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
+// final job has no DueAt, unless it is a part. The worker of the parent job deletes the part, but
+// may die before that. So a final part becomes due again and is then collected. This way, one field
+// is sufficient for all queries of the sweeper. Limits and Still are stored with the Go names of
+// their fields.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -106,8 +106,8 @@ func (d *document) record(id string) (transcode.Record, error) {
 	return r, nil
 }
 
-// Create stores a new job as queued and reports whether it was new. An existing job
-// with the same id is left unchanged.
+// Create stores a new job as queued and reports whether it was new. An existing job with the same
+// id does not change.
 func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	now := s.now()
 	if j.CreatedAt.IsZero() {
@@ -139,16 +139,16 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 	return d.record(snap.Ref.ID)
 }
 
-// Claim takes the job for the time lease and returns it with its new fencing token. It
-// returns ErrHeld during another lease or a backoff, and ErrFinal if nothing is left to
-// do. A job whose claims ended badly MaxTries times fails, and no worker gets it again,
-// so that a file that kills its worker is not retried forever.
+// Claim takes the job for the time lease and returns it with its new fencing token. It returns
+// ErrHeld during another lease or a backoff, and ErrFinal for a finished job. After MaxTries failed
+// claims, a job fails and is not claimed again, so that a file that kills its worker is not retried
+// forever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew claims a job that was not inspected or tried yet and that is not a part of
-// another job, as Claim does. For other jobs it returns ErrHeld.
+// ClaimNew is like Claim, but only for a job that was not inspected or tried yet and is not a part
+// of another job. For other jobs it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -170,7 +170,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		}
 		if d.Tries >= MaxTries {
 			return s.fail(d, transcode.Failure{
-				Code: transcode.Internal, Message: "The video could not be prepared, although it was tried several times.",
+				Code: transcode.Internal, Message: "The video could not be prepared after several attempts.",
 			})
 		}
 		d.State, d.Worker, d.DueAt = transcode.Running, worker, now.Add(lease)
@@ -189,9 +189,9 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 	return claimed, nil
 }
 
-// Heartbeat extends the lease and reports progress in percent. Progress stays below 100
-// until an outcome is published, and never falls. ErrLost means that the caller must
-// stop and write nothing more.
+// Heartbeat extends the lease and reports progress in percent. Progress remains below 100 until an
+// outcome is published, and never decreases. ErrLost means that the caller must stop and make no
+// more writes.
 func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, progress int) error {
 	return s.holding(ctx, "heartbeat", t, func(d *document) error {
 		d.DueAt = s.now().Add(lease)
@@ -202,9 +202,9 @@ func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, pro
 	})
 }
 
-// Publish sets the job's outcome if it is newer than the present one. A final outcome
-// also ends the job. Publishing the same version twice succeeds, since the first response
-// may have been lost.
+// Publish sets the job's outcome if it is newer than the current outcome. A final outcome also ends
+// the job. Publishing the same version twice succeeds, because the first response may have been
+// lost.
 func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) error {
 	packed, err := transcode.MarshalOutcome(o)
 	if err != nil {
@@ -234,14 +234,14 @@ func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) erro
 	return err
 }
 
-// Fail ends the job for good. If an outcome was published already, the video can be
-// played, so the job ends as done with that outcome.
+// Fail ends the job permanently. If an outcome was already published, the video can be played, so
+// the job ends as done with that outcome.
 func (s *Store) Fail(ctx context.Context, t Token, f transcode.Failure) error {
 	return s.holding(ctx, "fail", t, func(d *document) error { return s.fail(d, f) })
 }
 
-// Retry makes the job claimable again from at on, after a failure that may be
-// temporary. If the job's tries are used up, it fails with f, and Retry reports that.
+// Retry makes the job claimable again at the time at, after a failure that may be temporary. If no
+// tries are left, the job fails with f, and Retry returns true.
 func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Failure) (failed bool, err error) {
 	err = s.holding(ctx, "retry", t, func(d *document) error {
 		failed = d.Tries >= MaxTries
@@ -254,8 +254,8 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 	return failed, err
 }
 
-// Nack returns an unfinished job: it can be claimed at once, and this claim does not count
-// as an attempt.
+// Nack returns an unfinished job. The job can be claimed immediately, and this claim does not count
+// as a try.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
 		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()
@@ -267,31 +267,31 @@ func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	})
 }
 
-// Return is another change that Nack makes to the job.
+// Return is an additional change that Nack makes to the job.
 type Return func(*document)
 
-// Inspected marks a job as inspected: everything that can be done at once is done, so the
-// fast lane does not take it again.
+// Inspected marks a job as inspected: all quick work is done, so the fast lane does not take the
+// job again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore keeps the job from being claimed before the time at. It is for a job that its
-// worker has no room for.
+// NotBefore prevents claims of the job before the time at. It is for a job for which the worker has
+// no capacity.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
-// Delete removes the job's record. A worker that holds the job loses it.
+// Delete deletes the job's record. A worker that holds the job loses it.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.db.DeleteAll(ctx, "delete job", s.ref(id))
 }
 
-// Cursor is a place in the list of due jobs; the zero Cursor is its start.
+// Cursor is a position in the list of due jobs. The zero Cursor is the start of the list.
 type Cursor struct {
 	at time.Time
 	id string
 }
 
-// dueBuckets is the number of index ranges over which due jobs are spread. Due times
-// rise, so all changes of a range go to its end, where Firestore takes 500 a second.
-// Each heartbeat of a running job makes two changes.
+// dueBuckets is the number of index ranges over which due jobs are spread. Due times rise, so all
+// changes in a range are at its end, where Firestore accepts 500 a second. Each heartbeat of a
+// running job makes two changes.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {
@@ -311,16 +311,16 @@ func (s *Store) due() firestore.Query {
 	return s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc)
 }
 
-// Waiting returns how many jobs are due, and since when the oldest has been due. Due jobs
-// are queued jobs that no worker has claimed, and jobs whose worker is gone.
+// Waiting returns the number of due jobs, and the time since which the oldest has been due. Due
+// jobs are unclaimed queued jobs, and jobs of dead workers.
 func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
 }
 
-// Due lists up to limit due jobs after a cursor, longest waiting first: queued ones,
-// running ones whose lease has expired, and final parts to be collected. next is the
-// cursor at which to continue, and zero at the end. A record that cannot be decoded
-// adds an error, and the others are returned as well.
+// Due returns up to limit due jobs after a cursor, sorted by due time: queued jobs, running jobs
+// with an expired lease, and final parts to be collected. next is the cursor for the next call, or
+// zero at the end. For a record that cannot be decoded, Due also returns an error. It returns the
+// other records anyway.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
 	q := s.due().OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != (Cursor{}) {
@@ -342,9 +342,9 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 	return records, next, err
 }
 
-// Collect handles a final part that became due. It removes the record if the part's job
-// has ended or is gone, since then no worker needs the part. Otherwise the part is due
-// again after partKeep. A part that was queued again meanwhile is left unchanged.
+// Collect handles a final part that is due. It deletes the record if the part's job has ended or no
+// longer exists, because no worker needs the part then. Otherwise the part is due again after
+// partKeep. A part that was queued again in the meantime does not change.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -376,7 +376,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	if err != nil {
 		return err
 	}
-	// Raise the version, so that the videos service learns that nothing will be added.
+	// Increase the version, so that the videos service learns that this outcome is final.
 	o.Final = true
 	o.Version++
 	d.State = transcode.Done
@@ -384,10 +384,10 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is the time between checks whether a finished part is still needed.
+// partKeep is the time between two checks whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end removes a final job from the sweeps. A part stays, to be collected.
+// end excludes a final job from the sweeps. A part remains included, to be collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {
@@ -395,7 +395,7 @@ func (s *Store) end(d *document) {
 	}
 }
 
-// holding runs fn on the document if the token still holds it.
+// holding runs fn on the document if the token is still valid.
 func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*document) error) error {
 	err := s.change(ctx, what, t.JobID, func(d *document) error {
 		if d.State != transcode.Running || d.Attempt != t.Attempt {
@@ -409,8 +409,8 @@ func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*docu
 	return err
 }
 
-// change runs fn on the job's document in a transaction and writes it back. fn may run
-// several times and must have no other effect.
+// change runs fn on the job's document in a transaction and writes it back. fn may run several
+// times and must have no other effects.
 func (s *Store) change(ctx context.Context, what, id string, fn func(*document) error) error {
 	ref := s.ref(id)
 	return notFound(s.db.Tx(ctx, what+" job", func(ctx context.Context, tx *firestore.Transaction) error {

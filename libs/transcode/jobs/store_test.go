@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// clock is a clock that tests move by hand.
+// clock is a clock that the tests control.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -103,7 +103,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 	first := claim(t, s, j.ID, "a")
 	c.Move(lease / 2)
 	if err := s.Heartbeat(t.Context(), first, lease, 10); err != nil {
-		t.Fatalf("Heartbeat: %v", err)
+		t.Fatalf("Heartbeat = %v, want no error", err)
 	}
 	c.Move(lease - time.Second)
 	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, jobs.ErrHeld) {
@@ -112,7 +112,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 	c.Move(time.Second)
 	second := claim(t, s, j.ID, "b")
 	if second.Attempt != 2 {
-		t.Errorf("second attempt is %d, want 2", second.Attempt)
+		t.Errorf("Attempt of the second claim = %d, want 2", second.Attempt)
 	}
 	stale := map[string]error{
 		"Heartbeat": s.Heartbeat(t.Context(), first, lease, 50),
@@ -126,7 +126,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 		}
 	}
 	if r := get(t, s, j.ID); r.Outcome != nil || r.Progress != 10 || r.Worker != "b" {
-		t.Errorf("a stale write took effect: %+v", r)
+		t.Errorf("after stale writes, record = %+v, want it unchanged", r)
 	}
 }
 
@@ -140,14 +140,14 @@ func TestProgressNeverFallsNorReachesTheEndBeforePublication(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := get(t, s, j.ID).Progress; got != step.want {
-			t.Errorf("after reporting %d progress is %d, want %d", step.report, got, step.want)
+			t.Errorf("progress after reporting %d = %d, want %d", step.report, got, step.want)
 		}
 	}
 	if err := s.Publish(t.Context(), tok, outcome(1, false, "p/")); err != nil {
 		t.Fatal(err)
 	}
 	if got := get(t, s, j.ID).Progress; got != 100 {
-		t.Errorf("progress after publication is %d, want 100", got)
+		t.Errorf("progress after publication = %d, want 100", got)
 	}
 }
 
@@ -158,12 +158,12 @@ func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
 	tok := claim(t, s, j.ID, "a")
 	for _, o := range []*transcode.Outcome{outcome(1, false, "p/"), outcome(1, false, "p/"), outcome(2, true, "p/"), outcome(2, true, "p/")} {
 		if err := s.Publish(t.Context(), tok, o); err != nil {
-			t.Fatalf("Publish version %d: %v", o.Version, err)
+			t.Fatalf("Publish of version %d = %v, want no error", o.Version, err)
 		}
 	}
 	r := get(t, s, j.ID)
 	if diff := cmp.Diff(outcome(2, true, "p/"), r.Outcome); diff != "" || r.State != transcode.Done {
-		t.Errorf("state %s, outcome (-want +got):\n%s", r.State, diff)
+		t.Errorf("state = %s, outcome (-want +got):\n%s", r.State, diff)
 	}
 	c.Move(time.Hour)
 	if due, _, err := s.Due(t.Context(), jobs.Cursor{}, 10); err != nil || len(due) != 0 {
@@ -204,7 +204,7 @@ func TestJobThatKillsItsWorkersFailsAfterThreeTries(t *testing.T) {
 	}
 	r := get(t, s, j.ID)
 	if r.State != transcode.Failed || r.Failure == nil || r.Failure.Code != transcode.Internal {
-		t.Errorf("state %s, failure %v; want failed, INTERNAL", r.State, r.Failure)
+		t.Errorf("state = %s with failure %v, want failed with INTERNAL", r.State, r.Failure)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestHandedBackWorkIsFreeAtOnceAndNotCounted(t *testing.T) {
 		}
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 || r.Attempt != 5 {
-		t.Errorf("state %s, tries %d, attempt %d; want queued, 0, 5", r.State, r.Tries, r.Attempt)
+		t.Errorf("state = %s, tries = %d, attempt = %d; want queued, 0, 5", r.State, r.Tries, r.Attempt)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestRetryWaitsAndThenGivesUp(t *testing.T) {
 		tok := claim(t, s, j.ID, "w")
 		failed, err := s.Retry(t.Context(), tok, c.Now().Add(time.Minute), transcode.Failure{Code: transcode.Internal, Message: "m"})
 		if err != nil || failed != (try == jobs.MaxTries) {
-			t.Fatalf("Retry %d = %v, %v", try, failed, err)
+			t.Fatalf("Retry %d = %v, %v, want true only for the last", try, failed, err)
 		}
 		if failed {
 			break
@@ -241,7 +241,7 @@ func TestRetryWaitsAndThenGivesUp(t *testing.T) {
 		c.Move(time.Minute)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Failed {
-		t.Errorf("state %s, want failed", r.State)
+		t.Errorf("state = %s, want failed", r.State)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 		}
 		c.Move(time.Second)
 	}
-	claim(t, s, "c-1", "w") // its lease ends later than the others became due
+	claim(t, s, "c-1", "w") // its lease ends after the other jobs have become due
 	var got []string
 	list := func() []string {
 		due, _, err := s.Due(t.Context(), jobs.Cursor{}, 10)
@@ -268,11 +268,11 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 		return got
 	}
 	if diff := cmp.Diff([]string{"a", "b"}, list()); diff != "" {
-		t.Errorf("due while held (-want +got):\n%s", diff)
+		t.Errorf("due jobs during the lease (-want +got):\n%s", diff)
 	}
 	c.Move(lease)
 	if diff := cmp.Diff([]string{"a", "b", "c"}, list()); diff != "" {
-		t.Errorf("due after the lease (-want +got):\n%s", diff)
+		t.Errorf("due jobs after the lease (-want +got):\n%s", diff)
 	}
 }
 
@@ -319,14 +319,14 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 {
-		t.Errorf("postponed as %+v; want queued, 0 tries", r)
+		t.Errorf("postponed record = %+v, want queued, 0 tries", r)
 	}
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Errorf("Claim before its time = %v, want ErrHeld", err)
 	}
 	clock.Move(time.Minute)
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); err != nil {
-		t.Errorf("Claim at its time = %v", err)
+		t.Errorf("Claim at its time = %v, want no error", err)
 	}
 	if err := s.Nack(t.Context(), token, jobs.NotBefore(clock.Now())); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("NotBefore without the lease = %v, want ErrLost", err)
@@ -349,16 +349,16 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
-		t.Errorf("returned as %+v; want queued, inspected, 0 tries, with its outcome", r)
+		t.Errorf("returned record = %+v, want queued, inspected, 0 tries, with its outcome", r)
 	}
 	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, jobs.ErrHeld) {
-		t.Errorf("a second ClaimNew = %v, want ErrHeld", err)
+		t.Errorf("second ClaimNew = %v, want ErrHeld", err)
 	}
 	if err := s.Nack(t.Context(), token, jobs.Inspected); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("Inspected without the lease = %v, want ErrLost", err)
 	}
 	if r, err := s.Claim(t.Context(), j.ID, "slot", lease); err != nil || r.Attempt != 2 {
-		t.Errorf("Claim by a slot = attempt %d, %v", r.Attempt, err)
+		t.Errorf("Claim after Nack: attempt = %d, error %v, want attempt 2", r.Attempt, err)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestJobsWaitUntilAWorkerTakesThem(t *testing.T) {
 		t.Helper()
 		d, err := waits(t.Context())
 		if err != nil || d.N != n || n > 0 && clock.Now().Sub(d.Oldest) != age {
-			t.Errorf("%s: %d jobs wait since %v, %v; want %d for %v", when, d.N, d.Oldest, err, n, age)
+			t.Errorf("%s: Waiting = %d since %v, error %v; want %d for %v", when, d.N, d.Oldest, err, n, age)
 		}
 	}
 	want("no job", 0, 0)
@@ -379,13 +379,13 @@ func TestJobsWaitUntilAWorkerTakesThem(t *testing.T) {
 	if _, err := s.Create(t.Context(), transcode.Job{ID: transcode.JobID("vid", 8), VideoID: "vid"}); err != nil {
 		t.Fatal(err)
 	}
-	want("two jobs and no worker", 2, time.Hour)
+	want("two jobs without a worker", 2, time.Hour)
 	token := claim(t, s, j.ID, "w1")
-	want("one is claimed", 1, 0)
+	want("one claimed job", 1, 0)
 	clock.Move(lease)
-	want("its worker is gone", 2, lease)
+	want("job of a dead worker", 2, lease)
 	if err := s.Heartbeat(t.Context(), token, lease, 1); err != nil {
 		t.Fatal(err)
 	}
-	want("its worker is back", 1, lease)
+	want("worker has returned", 1, lease)
 }

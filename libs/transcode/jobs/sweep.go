@@ -8,36 +8,35 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Sweeper puts due jobs into the queue if they are missing there: their wake-up was
-// lost, Redis was emptied, their worker died, or their backoff is over. The workers
-// sweep. The videos service does too, because there may be no worker: an autoscaler that
-// has scaled to zero looks only at the queue's stream.
+// Sweeper adds due jobs that are missing in the queue: the wake-up was lost, Redis has lost its
+// data, the worker died, or the backoff has ended. Both the workers and the videos service sweep.
+// Without workers, the videos service must do it, because an autoscaler that has scaled to zero
+// checks only the queue's stream.
 //
-// A Sweeper belongs to one goroutine.
+// A Sweeper must be used by one goroutine only.
 type Sweeper struct {
 	Jobs  *Store
 	Queue *queue.Queue
-	// Direct, if set, gets the due jobs that the queue could not take.
+	// Direct, if set, receives the due jobs that could not be added to the queue.
 	Direct func(ctx context.Context, jobID string) error
 
 	after Cursor
 }
 
-// Item makes a job's item in the queue. Its tenant is the account, so that accounts
-// take turns.
+// Item returns the queue item of a job. Its tenant is the account, so that accounts take turns.
 func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
 
-// page is how many due jobs one read lists. pages is how many pages without missing jobs
-// a sweep reads. Jobs are due until a worker has time for them, so if one account has
-// 10,000 uploads, a lost job behind them is found by the tenth sweep.
+// page is how many due jobs one read returns. pages is how many pages without missing jobs a sweep
+// reads. Jobs are due until a worker takes them, so if one account has 10,000 uploads, a lost job
+// after them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep checks some pages of due jobs. The next Sweep checks the pages after them,
-// since the jobs that are due longest may be in the queue while a later one is missing.
-// Pages with missing jobs do not count towards pages. Their number is bounded by the
-// number of lost jobs, and not by the number of waiting jobs.
+// Sweep checks some pages of due jobs. The next Sweep checks the following pages, because the
+// oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do not
+// count towards pages. Their number depends on the number of lost jobs, not on the number of
+// waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
@@ -58,7 +57,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	}
 }
 
-// Add puts a job into the queue.
+// Add adds a job to the queue.
 func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
 	_, err := s.Queue.Add(ctx, Item(j))
 	return err
@@ -66,13 +65,13 @@ func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
 
 func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err error) {
 	// A final record is due only if it is a part: the worker of its job may have died before
-	// it removed the part.
+	// deleting the part.
 	if r.State.Final() {
 		return false, s.Jobs.Collect(ctx, r)
 	}
 	added, err = s.Queue.Add(ctx, Item(r.Job))
-	// A job that went to Direct does not count as added: Sweep reads another page after added
-	// jobs, so while the queue is down it would read all due jobs.
+	// A job that was passed to Direct does not count as added. Sweep reads another page after added
+	// jobs, so during an outage of the queue it would read all due jobs.
 	if err != nil && s.Direct != nil {
 		return false, s.Direct(ctx, r.ID)
 	}

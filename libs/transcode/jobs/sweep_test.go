@@ -23,7 +23,7 @@ func openSweeper(t *testing.T) (*jobs.Sweeper, *clock, *redis.Client) {
 	return &jobs.Sweeper{Jobs: s, Queue: q}, c, client
 }
 
-// scaler returns what KEDA's redis-streams trigger reads
+// scaler returns the value that KEDA's redis-streams trigger reads
 // (charts/linkreel/templates/keda.yaml).
 func scaler(t *testing.T, client *redis.Client) int64 {
 	t.Helper()
@@ -47,7 +47,7 @@ func TestADelayedJobWakesTheScalerThoughThereIsNoWorker(t *testing.T) {
 	j := create(t, s.Jobs)
 	sweep(t, s)
 	if n := scaler(t, client); n != 1 {
-		t.Fatalf("the scaler sees %d jobs, want 1", n)
+		t.Fatalf("the scaler reads %d jobs, want 1", n)
 	}
 	m, err := s.Queue.Next(t.Context(), "w", time.Second)
 	if err != nil {
@@ -62,18 +62,17 @@ func TestADelayedJobWakesTheScalerThoughThereIsNoWorker(t *testing.T) {
 	}
 	sweep(t, s)
 	if n := scaler(t, client); n != 0 {
-		t.Fatalf("the scaler sees %d jobs during the back-off, want 0", n)
+		t.Fatalf("the scaler reads %d jobs during the backoff, want 0", n)
 	}
 	// No worker is left, so only the videos service sweeps.
 	c.Move(40 * time.Second)
 	sweep(t, s)
 	if n := scaler(t, client); n != 1 {
-		t.Errorf("the scaler sees %d jobs after the back-off, want 1", n)
+		t.Errorf("the scaler reads %d jobs after the backoff, want 1", n)
 	}
 }
 
-// The jobs in front are in the queue already and stay due until a worker has time for
-// them.
+// The first jobs are already in the queue and remain due until a worker takes them.
 func TestASweepFindsAMissingJobBehindManyThatWait(t *testing.T) {
 	t.Parallel()
 	s, _, client := openSweeper(t)
@@ -90,12 +89,12 @@ func TestASweepFindsAMissingJobBehindManyThatWait(t *testing.T) {
 	}
 	sweep(t, s)
 	if n := scaler(t, client); n != many {
-		t.Fatalf("one sweep of an empty queue found %d of %d jobs", n, many)
+		t.Fatalf("one sweep added %d jobs to the empty queue, want %d", n, many)
 	}
 	add(many)
 	sweep(t, s)
 	if n := scaler(t, client); n != many+1 {
-		t.Errorf("after another sweep the queue has %d of %d jobs", n, many+1)
+		t.Errorf("after another sweep the queue has %d jobs, want %d", n, many+1)
 	}
 }
 
@@ -112,17 +111,17 @@ func TestAFinishedPartIsCollectedOnceItsJobHasEnded(t *testing.T) {
 	if err := s.Jobs.Publish(t.Context(), claim(t, s.Jobs, part.ID, "helper"), outcome(1, true, transcode.PartsPrefix("vid", 7)+"0-1/")); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // the job runs for hours and keeps its lease
+	for range 3 { // the job runs for hours and extends its lease
 		c.Move(time.Hour)
 		if err := s.Jobs.Heartbeat(t.Context(), leader, 2*time.Hour, 1); err != nil {
 			t.Fatal(err)
 		}
 		sweep(t, s)
 		if r := get(t, s.Jobs, part.ID); r.State != transcode.Done {
-			t.Fatalf("the part is %s while its job runs", r.State)
+			t.Fatalf("state of the part while its job runs = %s, want done", r.State)
 		}
 	}
-	// The leader ends the job and dies before it has removed its parts.
+	// The worker of the job ends the job and dies before deleting its parts.
 	if err := s.Jobs.Publish(t.Context(), leader, outcome(1, true, "videos/vid/7-1/")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Package contract reads the API's contract, libs/apispec/openapi.yaml, for the programs that
-// write code from it. It extracts what clients need to know about each operation, and the
-// schemas of bodies.
+// Package contract parses the API's contract, libs/apispec/openapi.yaml, for code generators. It
+// extracts the properties of each operation that clients need, and the schemas of bodies.
 package contract
 
 import (
@@ -16,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Contract is the content of the document, in the document's order.
+// Contract is the content of the document, in the order of the document.
 type Contract struct {
 	Version    string // info.version
 	Operations []*Operation
@@ -26,40 +25,40 @@ type Contract struct {
 // Operation is one method of one path.
 type Operation struct {
 	ID          string // such as createLink
-	Tag         string // such as Links; the operator's operations have the tag Operator
+	Tag         string // such as Links, or Operator for the operator's API
 	Summary     string // one line without a full stop
 	Description string // Markdown; may be empty
 	Method      string // in upper case
 	Path        string // such as /api/v1/links/{id}
-	Public      bool   // needs no key
-	Plan, Scope string // what a key needs; empty if any plan or any key will do
-	// PathParameters are in their order in the path.
+	Public      bool   // requires no key
+	Plan, Scope string // requirements for the key, or "" for any plan or key
+	// PathParameters are in the order of the path.
 	PathParameters []*Parameter
 	Query          []*Parameter
 	Headers        []*Parameter
-	Body           *Body    // nil if the operation takes none
+	Body           *Body    // nil if the operation accepts none
 	Answers        []Answer // successful responses, sorted by status, then by media type
 	Paging         Paging
-	// Item is the schema of one record of a list; nil if the response is not a list.
+	// Item is the schema of one record of a list. It is nil if the response is not a list.
 	Item *Schema
-	// All is the name of the walk over all pages: links for listLinks, adminAccounts for
+	// All is the name of the iterator over all pages: links for listLinks, adminAccounts for
 	// adminListAccounts. It is empty if the response is not a list.
 	All string
 }
 
-// Paging is how the next page of a list is found.
+// Paging is the method of finding the next page of a list.
 type Paging string
 
-// The forms of paging. In each, the records are in the field data of the response.
+// The forms of paging. In each, the field data of the response contains the records.
 const (
 	NoList      Paging = ""       // the response is not a list
 	Whole       Paging = "whole"  // there is only one page
 	InBody      Paging = "body"   // the response has hasMore and nextCursor
-	LinkHeader  Paging = "header" // the header Link with rel="next" leads to the next page
+	LinkHeader  Paging = "header" // the header Link with rel="next" contains the URL of the next page
 	cursorParam        = "cursor"
 )
 
-// Parameter is a parameter of a path, a query or the head of a request.
+// Parameter is a path, query or header parameter of a request.
 type Parameter struct {
 	Name, In, Description string
 	Required              bool
@@ -76,19 +75,19 @@ type Body struct {
 // Answer is a successful response.
 type Answer struct {
 	Status int
-	Type   string  // media type; empty if there is no body
-	Schema *Schema // nil if there is no body
+	Type   string  // media type, or "" without a body
+	Schema *Schema // nil without a body
 }
 
 // JSON reports whether the response is JSON.
 func (a Answer) JSON() bool { return a.Type == "application/json" }
 
-// Operator reports whether the operation belongs to the operator's API, which has its own
+// Operator reports whether the operation belongs to the operator's API, which has a separate
 // address and token.
 func (o *Operation) Operator() bool { return o.Tag == "Operator" }
 
-// Answer returns the response that clients decode. If there are several, it is the one with the
-// highest status, which also describes the others: the 207 of a bulk request can contain
+// Answer returns the response that clients decode. If there are several, it returns the one with
+// the highest status, which also describes the others: the 207 of a bulk request can contain
 // everything that a 201 can.
 func (o *Operation) Answer() Answer {
 	best := o.Answers[0]
@@ -100,23 +99,23 @@ func (o *Operation) Answer() Answer {
 	return best
 }
 
-// Takes reports whether the operation has a header, such as Idempotency-Key, If-Match or
+// Takes reports whether the operation accepts a header, such as Idempotency-Key, If-Match or
 // If-None-Match.
 func (o *Operation) Takes(header string) bool {
 	return slices.ContainsFunc(o.Headers, func(p *Parameter) bool { return strings.EqualFold(p.Name, header) })
 }
 
-// Once reports whether a client must not repeat the call if an earlier attempt may have taken
-// effect. That is so for a POST without Idempotency-Key, unless repeating it is harmless.
+// Once reports whether a client must not repeat the call if an earlier attempt may have succeeded.
+// That applies to a POST without Idempotency-Key, unless repeating it is harmless.
 func (o *Operation) Once() bool {
 	return o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID]
 }
 
-// harmlessTwice names the POSTs without Idempotency-Key that may be repeated, because an unused
-// code expires and a key is returned only once.
+// harmlessTwice lists POSTs without Idempotency-Key that may be repeated, because an unused code
+// expires and a key is returned only once.
 var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
 
-// Parse reads the document.
+// Parse parses the document.
 func Parse(yamlText []byte) (*Contract, error) {
 	var doc document
 	if err := yaml.Unmarshal(yamlText, &doc); err != nil {
@@ -246,7 +245,7 @@ func (d *document) operation(op *operation, method, at string) (*Operation, erro
 	return out, nil
 }
 
-// list fills in the fields of an operation that lists records.
+// list sets the fields of an operation that lists records.
 func (c *Contract) list(o *Operation) {
 	before, after, found := strings.Cut(o.ID, "list")
 	if !found {

@@ -31,33 +31,34 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 	ops := map[string]*contract.Operation{}
 	for _, o := range read(t).Operations {
 		if ops[o.ID] != nil {
-			t.Errorf("%s is listed twice", o.ID)
+			t.Errorf("operation %s occurs twice", o.ID)
 		}
 		ops[o.ID] = o
 	}
 	create := ops["createLink"]
 	if create.Method != "POST" || create.Path != "/api/v1/links" || create.Tag != "Links" || create.Body.Schema.Name() != "LinkCreate" ||
 		!create.Takes("idempotency-key") || create.Takes("If-Match") || create.Answer().Schema.Name() != "LinkCreated" {
-		t.Errorf("createLink: %+v", create)
+		t.Errorf("createLink = %+v, want a POST of LinkCreate with Idempotency-Key that returns LinkCreated", create)
 	}
 	if bulk := ops["bulkCreateLinks"].Answer(); bulk.Status != 207 || bulk.Schema.Name() != "BulkResults" {
-		t.Errorf("bulkCreateLinks returns %+v", bulk)
+		t.Errorf("answer of bulkCreateLinks = %+v, want 207 BulkResults", bulk)
 	}
 	if c := ops["putCaptions"]; len(c.PathParameters) != 2 || c.PathParameters[1].Name != "lang" || c.Body.Type != "text/vtt" {
-		t.Errorf("putCaptions: %+v", c)
+		t.Errorf("putCaptions = %+v, want two path parameters and a body of text/vtt", c)
 	}
 	if d := ops["deleteLink"]; d.Body != nil || d.Answer().Type != "" || !d.Takes("If-Match") || d.Paging != contract.NoList {
-		t.Errorf("deleteLink: %+v", d)
+		t.Errorf("deleteLink = %+v, want no bodies, If-Match, not a list", d)
 	}
 	for id, once := range map[string]bool{
 		"createLink": false, "getLink": false, "deleteLink": false, "createDeviceCode": false, "collectDeviceKey": false, "adminCreateSignInLink": true,
 	} {
 		if ops[id].Once() != once {
-			t.Errorf("Once of %s is %v, want %v", id, !once, once)
+			t.Errorf("Once of %s = %v, want %v", id, !once, once)
 		}
 	}
 	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {
-		t.Error("Public or Operator is wrong")
+		t.Errorf("Public of createDeviceCode, createLink = %v, %v; Operator of adminTakeDown, createLink = %v, %v; want true, false each",
+			ops["createDeviceCode"].Public, create.Public, ops["adminTakeDown"].Operator(), create.Operator())
 	}
 }
 
@@ -67,15 +68,15 @@ func TestListsSayHowTheyGoOn(t *testing.T) {
 		switch o.ID {
 		case "listLinks":
 			if o.Paging != contract.InBody || o.All != "links" || o.Item.Name() != "LinkSummary" {
-				t.Errorf("%s: %s of %s, %s", o.ID, o.All, o.Item.Name(), o.Paging)
+				t.Errorf("%s: iterator %s of %s, paging %s; want links of LinkSummary, in the body", o.ID, o.All, o.Item.Name(), o.Paging)
 			}
 		case "listVideos":
 			if o.Paging != contract.LinkHeader || o.All != "videos" || o.Item.Name() != "VideoSummary" {
-				t.Errorf("%s: %s of %s, %s", o.ID, o.All, o.Item.Name(), o.Paging)
+				t.Errorf("%s: iterator %s of %s, paging %s; want videos of VideoSummary, in the header Link", o.ID, o.All, o.Item.Name(), o.Paging)
 			}
 		case "adminListAccounts":
 			if o.Paging != contract.InBody || o.All != "adminAccounts" {
-				t.Errorf("%s: %s, %s", o.ID, o.All, o.Paging)
+				t.Errorf("%s: iterator %s, paging %s; want adminAccounts, in the body", o.ID, o.All, o.Paging)
 			}
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Schema is a schema of the contract, as far as the types of our languages can express it.
+// Schema is a schema of the contract, limited to the features that the types of our languages can
+// express.
 type Schema struct {
 	Ref                 string `yaml:"$ref"`
 	Type                Words
@@ -19,7 +20,7 @@ type Schema struct {
 	Properties          Schemas
 	Required            []string
 	Items               *Schema
-	Values              *Schema `yaml:"additionalProperties"` // of the fields of an object with arbitrary names
+	Values              *Schema `yaml:"additionalProperties"` // schema of the values of an object with arbitrary field names
 	AnyOf, OneOf, AllOf []*Schema
 	Default             any
 	Minimum             *float64
@@ -27,15 +28,15 @@ type Schema struct {
 	MinItems            int  `yaml:"minItems"`
 	MaxItems            int  `yaml:"maxItems"`
 	ReadOnly            bool `yaml:"readOnly"`
-	// Discriminator chooses one schema of OneOf by the value of a field. Mapping has a reference
-	// for each value.
+	// Discriminator selects one schema of OneOf by the value of a field. Mapping contains a
+	// reference for each value.
 	Discriminator struct{ Mapping map[string]string }
 
 	// Null means that the value may be null. [Contract.Follow] sets it.
 	Null bool `yaml:"-"`
 }
 
-// UnmarshalYAML reads a schema with the names that OpenAPI uses.
+// UnmarshalYAML decodes a schema with the names of OpenAPI.
 func (s *Schema) UnmarshalYAML(n *yaml.Node) error {
 	type plain Schema
 	if n.Kind != yaml.MappingNode { // additionalProperties: false
@@ -57,7 +58,7 @@ func (s *Schema) UnmarshalYAML(n *yaml.Node) error {
 // Words is a word or a list of words.
 type Words []string
 
-// UnmarshalYAML reads a single word or a list.
+// UnmarshalYAML decodes a single word or a list.
 func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		*w = Words{n.Value}
@@ -66,7 +67,7 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*[]string)(w))
 }
 
-// Property is a schema with its name: a field, or a named schema.
+// Property is a schema with a name: a field, or a named schema.
 type Property struct {
 	Name   string
 	Schema *Schema
@@ -87,7 +88,7 @@ func (o *Schemas) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Get returns the schema with this name, or an empty one if there is none.
+// Get returns the schema with this name, or an empty schema.
 func (o Schemas) Get(name string) *Schema {
 	i := slices.IndexFunc(o.List, func(p Property) bool { return p.Name == name })
 	if i < 0 {
@@ -96,7 +97,7 @@ func (o Schemas) Get(name string) *Schema {
 	return o.List[i].Schema
 }
 
-// At returns a named schema, or the schema of its field, such as BulkItemCreated.data.
+// At returns a named schema, or the schema of one of its fields, such as BulkItemCreated.data.
 func (c *Contract) At(place string) *Schema {
 	name, field, inside := strings.Cut(place, ".")
 	s := c.Schemas.Get(name)
@@ -114,10 +115,10 @@ func (s *Schema) Name() string {
 	return path.Base(s.Ref)
 }
 
-// Is reports whether a value can be of this JSON type, such as string.
+// Is reports whether a value can have this JSON type, such as string.
 func (s *Schema) Is(kind string) bool { return slices.Contains(s.Type, kind) }
 
-// Follow resolves references, and replaces "or null" in the type with the field Null.
+// Follow resolves references, and converts "or null" in the type to the field Null.
 func (c *Contract) Follow(s *Schema) *Schema {
 	for s.Ref != "" {
 		s = c.Schemas.Get(s.Name())
@@ -139,7 +140,8 @@ func (c *Contract) Follow(s *Schema) *Schema {
 	return &out
 }
 
-// Properties returns the fields of an object. For a oneOf, they are the fields of all its schemas.
+// Properties returns the fields of an object. For a oneOf, it returns the fields of all its
+// schemas.
 func (c *Contract) Properties(s *Schema) []Property {
 	s = c.Follow(s)
 	all := slices.Clone(s.Properties.List)

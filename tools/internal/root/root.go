@@ -1,4 +1,4 @@
-// Package root finds the repository from anywhere inside it.
+// Package root finds the root directory of the repository.
 package root
 
 import (
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Dir returns the repository's folder.
+// Dir returns the root directory of the repository.
 func Dir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -18,7 +18,7 @@ func Dir() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("run inside the repository: no go.work above")
+			return "", errors.New("no go.work in this directory or above; run the command inside the repository")
 		}
 		dir = filepath.Dir(dir)
 	}

@@ -17,7 +17,7 @@ from . import types
 class AsyncOperations(AsyncCore):
     """A method for each operation of the API."""
 
-    #: How many items one bulk request takes.
+    #: Maximum number of items in a bulk request.
     BULK_ITEMS = 100
 
     async def list_links(
@@ -1007,7 +1007,7 @@ class AsyncOperations(AsyncCore):
         Args:
             id: Id of a video.
             lang: Language tag such as `en`, `de` or `pt-BR`.
-            content: The text of the file.
+            content: The content of the file.
         """
         return cast("types.CaptionsStored", await self._json("PUT", "/api/v1/videos/{id}/captions/{lang}", {"id": id, "lang": lang}, content=content.encode() if isinstance(content, str) else content, content_type="text/vtt", options=options))
 

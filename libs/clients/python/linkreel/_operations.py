@@ -16,7 +16,7 @@ from . import types
 class Operations(Core):
     """A method for each operation of the API."""
 
-    #: How many items one bulk request takes.
+    #: Maximum number of items in a bulk request.
     BULK_ITEMS = 100
 
     def list_links(
@@ -1006,7 +1006,7 @@ class Operations(Core):
         Args:
             id: Id of a video.
             lang: Language tag such as `en`, `de` or `pt-BR`.
-            content: The text of the file.
+            content: The content of the file.
         """
         return cast("types.CaptionsStored", self._json("PUT", "/api/v1/videos/{id}/captions/{lang}", {"id": id, "lang": lang}, content=content.encode() if isinstance(content, str) else content, content_type="text/vtt", options=options))
 

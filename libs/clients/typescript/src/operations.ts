@@ -156,7 +156,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/links", { query }, options);
   }
 
-  /** Every record of `listLinks`, over all pages. */
+  /** All records of `listLinks`, over all pages. */
   links(query: Omit<Query<"listLinks">, "cursor"> = {}, options?: CallOptions): Pages<LinkSummary> {
     return this.pages((cursor) => this.listLinks({ limit: 100, ...query, cursor }, options));
   }
@@ -220,7 +220,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/tags", { query }, options);
   }
 
-  /** Every record of `listTags`, over all pages. */
+  /** All records of `listTags`, over all pages. */
   tags(query: Omit<Query<"listTags">, "cursor"> = {}, options?: CallOptions): Pages<TagList["data"][number]> {
     return this.pages((cursor) => this.listTags({ limit: 100, ...query, cursor }, options));
   }
@@ -303,7 +303,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/domains", { query }, options);
   }
 
-  /** Every record of `listDomains`, over all pages. */
+  /** All records of `listDomains`, over all pages. */
   domains(query: Omit<Query<"listDomains">, "cursor"> = {}, options?: CallOptions): Pages<Domain> {
     return this.pages((cursor) => this.listDomains({ limit: 100, ...query, cursor }, options));
   }
@@ -383,7 +383,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/videos", { query, linked: true }, options);
   }
 
-  /** Every record of `listVideos`, over all pages. */
+  /** All records of `listVideos`, over all pages. */
   videos(query: Omit<Query<"listVideos">, "cursor"> = {}, options?: CallOptions): Pages<VideoSummary> {
     return this.pages((cursor) => this.listVideos({ limit: 100, ...query, cursor }, options));
   }
@@ -483,7 +483,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id], query }, options);
   }
 
-  /** Every record of `listCaptions`, over all pages. */
+  /** All records of `listCaptions`, over all pages. */
   captions(id: string, query: Omit<Query<"listCaptions">, "cursor"> = {}, options?: CallOptions): Pages<CaptionList["data"][number]> {
     return this.pages((cursor) => this.listCaptions(id, { limit: 100, ...query, cursor }, options));
   }
@@ -526,7 +526,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/events", { query }, options);
   }
 
-  /** Every record of `listEvents`, over all pages. */
+  /** All records of `listEvents`, over all pages. */
   events(query: Omit<Query<"listEvents">, "cursor"> = {}, options?: CallOptions): Pages<Event> {
     return this.pages((cursor) => this.listEvents({ limit: 100, ...query, cursor }, options));
   }
@@ -540,7 +540,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/webhooks", { query }, options);
   }
 
-  /** Every record of `listWebhooks`, over all pages. */
+  /** All records of `listWebhooks`, over all pages. */
   webhooks(query: Omit<Query<"listWebhooks">, "cursor"> = {}, options?: CallOptions): Pages<Webhook> {
     return this.pages((cursor) => this.listWebhooks({ limit: 100, ...query, cursor }, options));
   }
@@ -624,7 +624,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/webhooks/{id}/deliveries", { path: [id], query }, options);
   }
 
-  /** Every record of `listDeliveries`, over all pages. */
+  /** All records of `listDeliveries`, over all pages. */
   deliveries(id: string, query: Omit<Query<"listDeliveries">, "cursor"> = {}, options?: CallOptions): Pages<Delivery> {
     return this.pages((cursor) => this.listDeliveries(id, { limit: 100, ...query, cursor }, options));
   }
@@ -682,7 +682,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/keys", { query }, options);
   }
 
-  /** Every record of `listKeys`, over all pages. */
+  /** All records of `listKeys`, over all pages. */
   keys(query: Omit<Query<"listKeys">, "cursor"> = {}, options?: CallOptions): Pages<Key> {
     return this.pages((cursor) => this.listKeys({ limit: 100, ...query, cursor }, options));
   }
@@ -734,7 +734,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/members", { query }, options);
   }
 
-  /** Every record of `listMembers`, over all pages. */
+  /** All records of `listMembers`, over all pages. */
   members(query: Omit<Query<"listMembers">, "cursor"> = {}, options?: CallOptions): Pages<Member> {
     return this.pages((cursor) => this.listMembers({ limit: 100, ...query, cursor }, options));
   }
@@ -790,7 +790,7 @@ export class Operations extends Client {
     return this.call("GET", "/api/v1/invitations", { query }, options);
   }
 
-  /** Every record of `listInvitations`, over all pages. */
+  /** All records of `listInvitations`, over all pages. */
   invitations(query: Omit<Query<"listInvitations">, "cursor"> = {}, options?: CallOptions): Pages<Invitation> {
     return this.pages((cursor) => this.listInvitations({ limit: 100, ...query, cursor }, options));
   }
@@ -836,7 +836,7 @@ export class Operations extends Client {
   }
 }
 
-/** Calls the operator's API: `baseUrl` is the admin address and `key` the admin token. */
+/** Calls the operator's API. `baseUrl` is the admin address and `key` the admin token. */
 export class Operator extends Client {
 
   /**
@@ -848,7 +848,7 @@ export class Operator extends Client {
     return this.call("GET", "/admin/v1/accounts", { query }, options);
   }
 
-  /** Every record of `adminListAccounts`, over all pages. */
+  /** All records of `adminListAccounts`, over all pages. */
   adminAccounts(query: Omit<Query<"adminListAccounts">, "cursor"> = {}, options?: CallOptions): Pages<OperatorAccount> {
     return this.pages((cursor) => this.adminListAccounts({ limit: 100, ...query, cursor }, options));
   }
@@ -926,7 +926,7 @@ export class Operator extends Client {
     return this.call("GET", "/admin/v1/webhooks", { query: { failing: "true", ...query } }, options);
   }
 
-  /** Every record of `adminListFailingWebhooks`, over all pages. */
+  /** All records of `adminListFailingWebhooks`, over all pages. */
   adminFailingWebhooks(query: Omit<Omit<Query<"adminListFailingWebhooks">, "failing">, "cursor"> = {}, options?: CallOptions): Pages<FailingWebhook> {
     return this.pages((cursor) => this.adminListFailingWebhooks({ limit: 100, ...query, cursor }, options));
   }
@@ -940,7 +940,7 @@ export class Operator extends Client {
     return this.call("GET", "/admin/v1/takedowns", { query }, options);
   }
 
-  /** Every record of `adminListTakedowns`, over all pages. */
+  /** All records of `adminListTakedowns`, over all pages. */
   adminTakedowns(query: Omit<Query<"adminListTakedowns">, "cursor"> = {}, options?: CallOptions): Pages<Takedown> {
     return this.pages((cursor) => this.adminListTakedowns({ limit: 100, ...query, cursor }, options));
   }

@@ -1,4 +1,4 @@
-// Package keepertest has the test that every service with a keeper must pass.
+// Package keepertest contains the test that every service with a keeper must pass.
 package keepertest
 
 import (
@@ -10,23 +10,23 @@ import (
 
 // Service is a running service with records of an account.
 type Service struct {
-	Holder  tenant.Holder // as auth calls it
+	Holder  tenant.Holder // the holder that auth calls
 	Account string
 	Forward func(time.Duration) // moves the service's clock
-	// Commit makes a record of the account without checking whether it may have one, like
-	// a replica that has slept since its check.
+	// Commit creates a record of the account without a check of its state, like a replica that was
+	// suspended after its check.
 	Commit func()
-	// Left counts the account's records.
+	// Left returns the number of the account's records.
 	Left func() int
 }
 
-// TakesWhatIsCommittedLate erases the account and then commits a record of it. It expects
-// the keeper to erase this record within a day and an hour without another call.
+// TakesWhatIsCommittedLate erases the account and then commits a record of the account. It expects
+// the keeper to erase this record within 25 hours without another call.
 func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	t.Helper()
 	s.Commit()
 	if s.Left() == 0 {
-		t.Fatal("there is nothing to erase")
+		t.Fatal("the account has no records to erase, want at least one")
 	}
 	if err := s.Holder.SetState(t.Context(), s.Account, tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
 		t.Fatal(err)
@@ -37,10 +37,10 @@ func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 		return done && err == nil
 	})
 	s.Forward(time.Hour)
-	eventually(t, "nothing is left", func() bool { return s.Left() == 0 })
+	eventually(t, "the account has no records", func() bool { return s.Left() == 0 })
 	s.Commit()
 	if s.Left() == 0 {
-		t.Fatal("Commit has made no record")
+		t.Fatal("Commit has created no record, want one")
 	}
 	s.Forward(24 * time.Hour)
 	eventually(t, "the late record is erased", func() bool { return s.Left() == 0 })
@@ -50,7 +50,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("still not true after the wait: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package api has the HTTP routes for links and domains: it decodes requests, calls
-// [link.Service] and [customdomain.Service], and writes answers. It decides nothing
-// about links or domains itself.
+// Package api contains the HTTP routes for links and domains. It decodes requests, calls
+// [link.Service] and [customdomain.Service], and writes responses. It makes no decisions about
+// links or domains.
 package api
 
 import (
@@ -22,12 +22,12 @@ import (
 type Options struct {
 	// ShortBaseURL is the base address of links on the default host.
 	ShortBaseURL string
-	// Own are the hosts that no link may lead to.
+	// Own are the hosts to which no link may redirect.
 	Own link.Hosts
-	// DomainTarget is the name or address that custom host names must point to; empty
-	// means the short host.
+	// DomainTarget is the name or address that custom host names must point to. If it is empty,
+	// they must point to the short host.
 	DomainTarget string
-	// Pages are the pages of the default short host. They are nil if it has none.
+	// Pages are the pages of the default short host, or nil if it has none.
 	Pages *link.Pages
 	// Passwords hashes the passwords of links.
 	Passwords *password.Hasher
@@ -41,7 +41,7 @@ type Options struct {
 	Now   func() time.Time
 }
 
-// Public adds the routes that callers with an API key use.
+// Public adds the routes for callers with an API key.
 func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, opt Options) {
 	h := public{a, links, domains, opt}
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
@@ -83,8 +83,8 @@ type public struct {
 	opt     Options
 }
 
-// Internal adds the routes that only the cluster may reach. auth reports its decisions
-// about accounts here, with the internal token. An ingress asks here whether to get a
+// Internal adds the routes that are reachable only within the cluster. auth reports its decisions
+// about accounts on these routes, with the internal token. An ingress asks whether it may order a
 // certificate for a host name.
 func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
 	wire.Routes(a, token, h)

@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// maxTakenSlugs is how many taken slugs an account can find in a minute. If there were no
-// bound, one key could list every slug of the installation.
+// maxTakenSlugs is the number of taken slugs that an account can find in a minute. Without a limit,
+// one key could list every slug of the installation.
 const maxTakenSlugs = 30
 
-// available answers whether a create could take a slug now. It checks nothing but the slug.
+// available reports whether a create could take a slug now. It checks only the slug.
 func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
-		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Name the slug to check."})
+		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Send the slug to check."})
 	}
 	on, err := h.domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"), h.domainsOf(c).get)
 	if err != nil {
@@ -37,7 +37,7 @@ func (h public) available(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.SlugAvailable{Available: reason == "", Reason: wire.OrNull(reason)})
 }
 
-// whyNot returns why a create would refuse a slug, or "" if the slug is free.
+// whyNot returns the reason for which a create would reject a slug, or "" if the slug is free.
 func (h public) whyNot(ctx context.Context, domainID, text string) (reason string, err error) {
 	slug, problem := link.ParseSlug(text, domainID == "")
 	switch {
@@ -46,9 +46,9 @@ func (h public) whyNot(ctx context.Context, domainID, text string) (reason strin
 	case problem != nil:
 		return "invalid", nil
 	}
-	// Count the attempt before the lookup, and refund it if the slug is free. If only taken slugs got
-	// a 429, the 429 would reveal that a slug is taken. The message states maxTakenSlugs as a
-	// number: change both together.
+	// Count the attempt before the lookup, and refund it if the slug is free. If only taken slugs
+	// got a 429, the 429 would reveal that a slug is taken. The message contains the value of
+	// maxTakenSlugs, so change both together.
 	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})
 	if wait > 0 {
 		return "", &apierr.Error{

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk reads its body item by item, so that an invalid item does not fail the others.
+// bulk parses its body item by item, so that an invalid item does not fail the others.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -27,14 +27,14 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charge before reading the items, because reading invalid items is work too.
+	// Charge before parsing the items, because parsing invalid items is work too.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
 	results := make([]wire.BulkResult, len(body.URLs))
 	texts := make([]string, len(body.URLs))
 	var drafts []link.Draft
-	var places []int // the index of each draft's item
+	var places []int // index of each draft's item
 	domains := h.domainsOf(c)
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
@@ -71,20 +71,19 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on how much of its request a response repeats. A request can be a megabyte of invalid
-// fields. These bounds keep a response with a hundred failures below 64 kB.
+// Bounds on the request data that a response repeats. A request can be a megabyte of invalid
+// fields. With these bounds, a response with a hundred failures is smaller than 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
 	cutURL          = 64
-	repeatedDetails = 10 << 10 // bytes of the details of all items together, except for each item's first
+	repeatedDetails = 10 << 10 // bytes of the details of all items together, except the first detail of each item
 	repeatedNames   = 6 << 10  // bytes of the names of ignored fields of all items together
 )
 
-// bound limits how much of the request the results repeat.
+// bound limits the request data that the results repeat.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
-	// The items share these budgets. Once the earlier items have used up a budget, the later ones
-	// are cut.
+	// The items share these budgets. Once a budget is used up, the data of later items is cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {
@@ -103,23 +102,23 @@ func bound(results []wire.BulkResult) {
 		}
 		for n := 1; n < len(r.Error.Details); n++ {
 			if details -= encoded(r.Error.Details[n]); details < 0 {
-				keep(r.Error, n) // shortens Details to n, which ends the loop
+				keep(r.Error, n) // shortens Details to n and thereby ends the loop
 			}
 		}
 	}
 }
 
-// keep keeps the first n details of an item and records how many are left out.
+// keep keeps the first n details of an item and records the number of omitted details.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded returns how many bytes v takes in a response.
+// encoded returns the number of bytes of v in a response.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // cannot happen: v has only strings and numbers
+		return repeatedURLs // cannot happen, because v contains only strings and numbers
 	}
 	return len(text) + 1
 }
@@ -131,8 +130,8 @@ func cut(text string) string {
 	return text + "…"
 }
 
-// charge counts a request of n items against the rate limit, as one request per ten items.
-// It leaves out the first of these requests, which has been counted already.
+// charge counts a request of n items against the rate limit, as one request per ten items. It omits
+// the first of these requests, which has already been counted.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
@@ -157,7 +156,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure returns the response that the item would get as a separate request.
+// failure returns the error response that the item would get as a separate request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

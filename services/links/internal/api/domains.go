@@ -34,7 +34,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets 403 for any body: 403 takes precedence over 400.
+		// A full account gets 403 for any body, because 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -43,7 +43,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	d := h.domains.New(p.AccountID, hostname)
 	out := h.domainOf(d)
 	out.IgnoredFields = ignored
-	// Write the response first, since the commit stores it under the Idempotency-Key.
+	// Write the response before the commit, which stores it with the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(domainRev(d)))
 	if err := httpapi.Created(c, "/api/v1/domains/"+d.ID, out); err != nil {
 		return err
@@ -113,12 +113,12 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// domainRev returns the revision of a domain. Checks and certificates do not change it.
+// domainRev returns the revision of a domain. Checks and certificates do not change the revision.
 func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
-// domainStats shows the visits of a domain that no link served.
+// domainStats returns the visits to a domain that no link served.
 func (h public) domainStats(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
@@ -130,7 +130,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 		return err
 	}
 	n := int(last-first) + 1
-	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // n days suffice: each is after first-1, and no two are the same
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // n days are enough, because all are distinct and after first-1
 	if err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts a day of a domain. Where a day of a link has counts by rule, a day of a
-// domain has counts by the kind of visit.
+// unserved converts a day of a domain. A day of a link has counts by rule, a day of a domain has
+// counts by kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
 	for _, s := range day.Rules {
@@ -181,7 +181,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	// Every replica applies a new default before the call that sets it is answered.
+	// Every replica applies a new default before the call that sets it returns.
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// explain returns how the link would answer a visit. It calls the same function as redirects and
-// counts nothing.
+// explain returns the response that a visit to the link would get. It calls the same function as
+// redirects and counts nothing.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))
@@ -33,8 +33,8 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		pages = link.PagesOf(domain.Pages)
-		// If the domain has lapsed, its host name may belong to another account now. The host then
-		// serves that account's links.
+		// The host name of a lapsed domain may now belong to another account. The host then serves
+		// that account's links.
 		owner, _, err := h.domains.Owner(ctx, l.Host)
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (h public) explain(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// readVisit reads the visit that the query describes.
+// readVisit parses the visit that the query describes.
 func (h public) readVisit(c *fiber.Ctx) (*link.Visit, error) {
 	var f httpapi.Fields
 	refuse := func(field, message string) {
@@ -67,7 +67,7 @@ func (h public) readVisit(c *fiber.Ctx) (*link.Visit, error) {
 	}
 	if given := c.Query("country"); given != "" {
 		if v.Country = link.Country(given); v.Country == "" {
-			refuse("country", "Use a country's two letters (ISO 3166-1), such as DE.")
+			refuse("country", "Use a two-letter country code (ISO 3166-1), such as DE.")
 		}
 	}
 	given := c.Context().QueryArgs().Has

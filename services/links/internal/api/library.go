@@ -22,7 +22,7 @@ const (
 	defaultDomain = "default" // names the default host
 )
 
-// filters reads the filters of a list. httpapi rejects unknown ones.
+// filters parses the filters of a list. httpapi rejects unknown filters.
 func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {
@@ -105,7 +105,7 @@ func checkExternalID(f *httpapi.Fields, id string) {
 	}
 }
 
-// listTags returns the tags of links and videos to callers who may read either.
+// listTags returns the tags of links and videos to callers that may read links or videos.
 func (h public) listTags(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
@@ -130,7 +130,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 		return err
 	}
 	out := wire.TagPage{Data: wire.List(found, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != ""}
-	if out.HasMore { // a page of a search may be empty and still not be the last
+	if out.HasMore { // a page of a search may be empty without being the last
 		cursor := page.Cursor(paging.Place{ID: next})
 		out.NextCursor = &cursor
 	}
@@ -199,13 +199,12 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer answers a change to several links. The response has the same format as that of a
-// bulk create.
+// bulkAnswer writes the results of a change to several links, in the format of a bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))
 	for i, r := range results {
-		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no valid id is this long
+		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no valid ID is this long
 			out[i].ID = cut(ids[i])
 		}
 		if r.Err != nil {

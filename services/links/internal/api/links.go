@@ -45,7 +45,8 @@ func (h public) list(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// cursorOf reads the query "cursor". If there is none, the list starts at its top.
+// cursorOf parses the query parameter "cursor". Without a cursor, the list starts with the newest
+// record.
 func cursorOf(c *fiber.Ctx) (int64, error) {
 	if !c.Context().QueryArgs().Has("cursor") {
 		return link.Top, nil
@@ -58,7 +59,7 @@ func cursorOf(c *fiber.Ctx) (int64, error) {
 	return n, nil
 }
 
-// parseCursor reads a whole number that JavaScript can hold.
+// parseCursor parses a whole number that JavaScript can represent.
 func parseCursor(text string) (int64, bool) {
 	n, err := strconv.ParseUint(text, 10, 53)
 	return int64(n), err == nil && len(text) <= 16
@@ -71,8 +72,8 @@ func (h public) get(c *fiber.Ctx) error {
 		return err
 	}
 	out := h.recordOf(l)
-	// Clicks and status change without an edit, so they are part of the tag: otherwise a
-	// caller would get 304 and keep old clicks.
+	// Clicks and status change without an edit and are therefore part of the tag. Otherwise a
+	// caller would get 304 and keep old values.
 	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%s", l.Clicks, out.Status))) {
 		return nil
 	}
@@ -84,15 +85,15 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets 403 for any body: 403 takes precedence over 404 and 400.
+		// A full account gets 403 for any body, because 403 takes precedence over 404 and 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
 		}
 		return err
 	}
-	// Ready writes the response before the commit, which stores it under the Idempotency-Key. If the
-	// commit is retried, perhaps with another slug, Ready runs again and replaces the response.
-	// The event contains the same record.
+	// Ready writes the response before the commit, which stores it with the Idempotency-Key. If the
+	// commit is retried, perhaps with another slug, Ready runs again and replaces the response. The
+	// event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
 		l.Shown = record
@@ -102,7 +103,7 @@ func (h public) create(c *fiber.Ctx) error {
 	return h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 }
 
-// readCreate reads the body of a create.
+// readCreate parses the body of a create.
 func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err error) {
 	var body wire.LinkCreate
 	fields, err := httpapi.Decode(c, &body)
@@ -112,14 +113,14 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
 }
 
-// domainsOf looks up the caller's domains, each only once for a request.
+// domainsOf looks up each of the caller's domains at most once per request.
 type domainsOf struct {
 	get func(id string) (*customdomain.Domain, error)
-	// owns reports whether the account has claimed a host name in lower case.
+	// owns reports whether the account has claimed a host name. The name must be in lower case.
 	owns func(hostname string) (bool, error)
-	// hosts returns the hosts to which no page and no rule of the account may lead: the default
-	// short host and all domains of the account. It includes domains that are not verified yet,
-	// because addresses that lead to each other would become a loop once the domains are verified.
+	// hosts returns the hosts to which no page and no rule of the account may redirect: the default
+	// short host and all domains of the account. It includes unverified domains, because addresses
+	// that redirect to each other would become a loop once the domains are verified.
 	hosts func() (link.Hosts, error)
 }
 
@@ -155,13 +156,13 @@ func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
 	return &domainsOf{get, owns, hosts}
 }
 
-// draft reads every field of a create and reports the errors that the contract cannot describe.
+// draft parses every field of a create and reports errors that the contract cannot describe.
 // httpapi has already checked types and lengths against the contract.
 func (h public) draft(
 	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
 ) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
-	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // no id, and not the null that names the default host
+	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // an empty ID is not null, which means the default host
 		return d, f.Unknown, customdomain.NotFound()
 	}
 	on, err := h.domainOr(ctx, body.DomainID.Set, body.DomainID.Value, domains.get)
@@ -171,7 +172,7 @@ func (h public) draft(
 	onDefaultHost := on == nil
 	if !onDefaultHost {
 		d.DomainID = on.ID
-		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
+		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host could redirect to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
 	if err := leaves(f, d.Destination, !onDefaultHost, domains); err != nil {
@@ -209,7 +210,7 @@ func (h public) draft(
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.password.Set { // the password stands in for its hash for now, so that a refused request hashes nothing
+	if in.password.Set { // placeholder for the hash, so that a rejected request hashes nothing
 		hashed{true, in.password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && !in.password.Set {
@@ -218,7 +219,7 @@ func (h public) draft(
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
-	if d.Routing != nil { // a plain link has nothing that could conflict
+	if d.Routing != nil { // a plain link has no fields that could conflict
 		checkTogether(f, &d.Link, in.came)
 	}
 	if err := f.Err(); err != nil {
@@ -232,9 +233,10 @@ func (h public) draft(
 	return d, f.Unknown, err
 }
 
-// leaves adds an error if a link on a custom domain has a destination on a domain of the account:
-// either on the link's own domain or on another one, from which a link could lead back. Links on
-// the default short host may lead to domains, because nothing on a domain may lead to that host.
+// leaves adds an error if a link on a custom domain redirects to a domain of the account. From the
+// link's own domain or another domain of the account, a visit could be redirected back. Links on
+// the default short host may redirect to domains, because nothing on a domain may redirect to that
+// host.
 func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
 	if !onDomain || f.HasError("url") {
 		return nil
@@ -248,8 +250,8 @@ func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) e
 	return err
 }
 
-// domainOr returns the domain that a caller names, or the account's default domain if the
-// caller names none. nil means the default short host. get finds a domain of the account.
+// domainOr returns the domain in a request, or the account's default domain if the request contains
+// none. nil means the default short host. get finds a domain of the account.
 func (h public) domainOr(
 	ctx context.Context, named bool, id string, get func(id string) (*customdomain.Domain, error),
 ) (*customdomain.Domain, error) {
@@ -267,9 +269,9 @@ func (h public) domainOr(
 	return d, err
 }
 
-// imported reads the clicks and the creation time of a link from another system. Only
-// importedClicks marks an import. If a caller sends one of our own records back without
-// it, createdAt is ignored like every field that callers cannot set.
+// imported parses the clicks and the creation time of a link from another system. Only
+// importedClicks marks an import. In a record of this API that is sent back without importedClicks,
+// createdAt is ignored like every read-only field.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		f.Unknown = append(f.Unknown, "createdAt")
@@ -300,8 +302,8 @@ func (h public) update(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	// 404 takes precedence over 400: another account's link gives the same response for every
-	// body. So errors in the body are reported only once the link is found.
+	// 404 takes precedence over 400, because another account's link must give the same response for
+	// every body. Errors in the body are therefore reported only after the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
@@ -318,7 +320,7 @@ func (h public) update(c *fiber.Ctx) error {
 }
 
 // newPassword hashes the password of an update, if the link exists and no error has been found in
-// the body so far.
+// the body.
 func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
 	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
 		return hashed{set: true}, nil
@@ -329,14 +331,14 @@ func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, b
 	return h.hash(ctx, body.Password)
 }
 
-// patch reads every field of an update. Null clears a field, except the
-// destination: every link has one.
+// patch parses every field of an update. Null clears a field, except the destination, which every
+// link must have.
 func (h public) patch(
 	f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, secret hashed, domains *domainsOf,
 ) (link.Patch, error) {
 	own := h.opt.Own
 	if before.Host != "" {
-		// Cap the slice, so that append copies it: all requests share Own.
+		// Cap the slice so that append copies it, because all requests share Own.
 		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch
@@ -344,11 +346,11 @@ func (h public) patch(
 	if b := body.URL; b.Null {
 		f.Add(apierr.Detail{
 			Field: "url", Code: apierr.InvalidType,
-			Message: "A link always has a destination. Send an address, or leave the field out.",
+			Message: "A link must have a destination. Send a URL, or leave the field out.",
 		})
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
-		// The link may keep an address that it already has.
+		// The link may keep its current destination.
 		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
 			return nil, err
 		}
@@ -373,7 +375,7 @@ func (h public) patch(
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null resets the field: no tags, no id, not archived.
+	// Null resets the field to no tags, no ID, not archived.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })
@@ -447,7 +449,7 @@ func (h public) stats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// span reads the queries "from" and "to": by default the thirty days up to today.
+// span parses the query parameters "from" and "to". The default is the thirty days that end today.
 func (h public) span(c *fiber.Ctx) (first, last link.Day, err error) {
 	var f httpapi.Fields
 	read := func(name string, def link.Day) link.Day {
@@ -466,7 +468,7 @@ func (h public) span(c *fiber.Ctx) (first, last link.Day, err error) {
 	if f.Err() == nil && (first > last || last-first >= maxStatsDays) {
 		f.Add(apierr.Detail{
 			Field: "from", Code: apierr.OutOfRange,
-			Message: fmt.Sprintf("Ask for 1 to %d days.", maxStatsDays), Min: 1, Max: maxStatsDays,
+			Message: fmt.Sprintf("Request 1 to %d days.", maxStatsDays), Min: 1, Max: maxStatsDays,
 		})
 	}
 	return first, last, f.Err()

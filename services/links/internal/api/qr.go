@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Bounds of a QR code. The largest picture takes 4 MiB of memory while it is drawn. The encoded
-// response has only a few kilobytes.
+// Bounds of a QR code. Drawing the largest image takes 4 MiB of memory. The encoded response has
+// only a few kilobytes.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
 	minQRMargin, maxQRMargin, defaultQRMargin = 0, 16, 4 // ISO/IEC 18004 requires a quiet zone of four modules
@@ -26,8 +26,8 @@ const (
 
 var qrLevels = map[string]qr.Level{"L": qr.L, "M": qr.M, "Q": qr.Q, "H": qr.H}
 
-// qr returns the QR code of a link's short address as a picture. The address of a link
-// never changes, so caches may keep the picture.
+// qr returns the QR code of a link's short URL as an image. The URL of a link never changes, so
+// caches may keep the image.
 func (h public) qr(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))
@@ -49,7 +49,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	}
 	if need := code.Size + 2*margin; format == "png" && size < need {
 		f.Add(apierr.Detail{Field: "size", Code: apierr.OutOfRange, Min: int64(need), Max: maxQRSize,
-			Message: fmt.Sprintf("This address needs a picture of at least %d pixels with this margin and level.", need)})
+			Message: fmt.Sprintf("With this margin and level, the QR code needs at least %d pixels.", need)})
 		return f.Err()
 	}
 	c.Set(fiber.HeaderCacheControl, "private, max-age=86400")
@@ -70,7 +70,8 @@ func (h public) qr(c *fiber.Ctx) error {
 	return c.Send(qrSVG(code, size, margin))
 }
 
-// qrSVG draws all dark modules as one path. The path has a piece for each run of them in a row.
+// qrSVG draws all dark modules as one path. Each run of dark modules in a row is one part of the
+// path.
 func qrSVG(code *qr.Code, size, margin int) []byte {
 	var b bytes.Buffer
 	side := code.Size + 2*margin
@@ -117,7 +118,7 @@ func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// oneOf reads a query parameter that must be one of words.
+// oneOf parses a query parameter that must be one of words.
 func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...string) string {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise
@@ -130,7 +131,7 @@ func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...str
 	return otherwise
 }
 
-// within reads a query parameter that must be a whole number from low to high.
+// within parses a query parameter that must be a whole number from low to high.
 func within(c *fiber.Ctx, f *httpapi.Fields, name string, otherwise, low, high int) int {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise

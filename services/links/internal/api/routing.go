@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routing holds the fields of a create or an update that set the link's [link.Routing].
+// routing contains the fields of a create or an update that set the link's [link.Routing].
 type routing struct {
 	redirectType              httpapi.Optional[float64]
 	forwardQuery, forwardPath httpapi.Optional[bool]
@@ -37,8 +37,8 @@ func routingToUpdate(b *wire.LinkUpdate) routing {
 	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
 }
 
-// came reports whether the request has the field. It supports only fields that may conflict with
-// others.
+// came reports whether the request contains the field. It supports only fields that may conflict
+// with others.
 func (r *routing) came(field string) bool {
 	switch field {
 	case "redirectType":
@@ -58,14 +58,14 @@ func some[T any](value *T) (o httpapi.Optional[T]) {
 	return o
 }
 
-// hashed is the password of a request as a hash, or "" if the request removes the password.
+// hashed is the hash of the password in a request, or "" if the request removes the password.
 type hashed struct {
 	set  bool
 	hash string
 }
 
-// hash hashes the password of a request. It takes 19 MiB and about 30 ms of a core, so call it
-// only for a request without errors.
+// hash hashes the password of a request. It takes 19 MiB and about 30 ms of a core. Call it only
+// for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Null {
 		return p, nil
@@ -87,8 +87,8 @@ func (p hashed) change(l *link.Link) {
 	}
 }
 
-// changes reads the fields and returns their changes to a link. own returns the hosts to
-// which no address may lead. changes calls it only if the request has an address.
+// changes parses the fields and returns their changes to a link. own returns the hosts to which no
+// address may redirect. changes calls own only if the request contains an address.
 func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
@@ -139,7 +139,7 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 	return p, nil
 }
 
-// rules reads the rules of a link. The contract has checked types, names and lengths.
+// rules parses the rules of a link. The contract has checked types, names and lengths.
 func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
 	if f.HasError("rules") || len(in) == 0 {
 		return nil
@@ -162,15 +162,15 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
 	for _, d := range bad {
-		if !f.HasErrorIn(d.Field) { // a condition with an error was left out, so its rule may look empty
+		if !f.HasErrorIn(d.Field) { // a condition with an error was omitted, so its rule may look empty
 			f.Add(d)
 		}
 	}
 	return tidy
 }
 
-// checkTogether adds an error for each field of the link that cannot be combined with another.
-// came reports whether the request has a field.
+// checkTogether adds an error for each field of the link that cannot be combined with another
+// field. came reports whether the request contains a field.
 func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
 	for _, c := range l.Conflicts() {
 		for i, field := range c.Fields {

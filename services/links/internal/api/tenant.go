@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder returns the [tenant.Holder] through which auth manages the links and other records
-// of accounts. records exports all of an account's records except its links.
+// Holder returns the [tenant.Holder] through which auth manages the links and other records of
+// accounts. records exports all records of an account except its links.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
@@ -40,8 +40,8 @@ type holder struct {
 
 // TakeDown implements [tenant.Holder].
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
-	// An order has either a URL or an ID. If it has an ID, ignore slugKey's error for the empty
-	// URL.
+	// An order has either a URL or an ID. If it has an ID, slugKey returns an error for the empty
+	// URL, which is ignored.
 	key, err := h.slugKey(ctx, o.Target.URL)
 	if o.Target.ID != "" {
 		key, err = h.links.KeyOf(ctx, o.Target.ID)
@@ -69,11 +69,11 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	if t.Kind != tenant.KindLink {
 		return nil
 	}
-	// The link may have been deleted. The takedown's address still names the slug then.
+	// The link may have been deleted. The takedown's URL still contains the slug.
 	key, err := h.links.KeyOf(ctx, t.RecordID)
 	if isNotFound(err) {
 		if key, err = h.slugKey(ctx, t.URL); isNotFound(err) {
-			return nil // its domain is gone too, so nothing is left to lift
+			return nil // its domain was deleted too, so there is nothing to lift
 		}
 	}
 	if err != nil {
@@ -84,8 +84,8 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 
 func isNotFound(err error) bool { return apierr.CodeOf(err) == apierr.LinkNotFound }
 
-// slugKey returns the key of the slug at a short address. It returns LINK_NOT_FOUND if the
-// address is not one of ours.
+// slugKey returns the key of the slug in a short URL. It returns LINK_NOT_FOUND if the URL is not
+// on one of our hosts.
 func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	_, rest, ok := strings.Cut(address, "://")
 	if !ok {
@@ -95,7 +95,7 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		path = path[:i]
 	}
-	path = strings.TrimSuffix(path, "+") // the address of its inspect page
+	path = strings.TrimSuffix(path, "+") // URL of the inspect page
 	folded, ok := link.LookupSlug([]byte(path))
 	if !ok {
 		return "", link.NotFound()
@@ -113,17 +113,17 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// Bounds on what an export holds in memory. A day with 100 referrers, 150 countries and 50
-// rules takes up to 50 kB, so the days take at most 10 MB.
+// Bounds on the data that an export holds in memory. A day with 100 referrers, 150 countries and 50
+// rules takes up to 50 kB. The days therefore take at most 10 MB.
 const (
 	exportPage  = 200 // links
-	exportLinks = 16  // the links whose first days are read concurrently
-	exportFirst = 8   // the number of first days of each of these links
-	exportRest  = 64  // the further days that are read at a time, of one link
+	exportLinks = 16  // links with concurrent reads of their first days
+	exportFirst = 8   // number of first days of each of these links
+	exportRest  = 64  // further days of one link that are read at a time
 )
 
-// Limits on the concurrent exports of this process, which also serves redirects. With the
-// limit per account, one account's slow readers cannot take all slots.
+// Limits on the concurrent exports of this process, which also serves redirects. The limit per
+// account prevents one account's slow readers from taking all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -135,7 +135,7 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 	if !ok {
 		return &apierr.Error{
 			Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
-			Message: "Too many exports are running already. Try again when one of them has ended.",
+			Message: "Too many exports are running already. Try again when one of them has finished.",
 		}
 	}
 	defer end()
@@ -184,7 +184,7 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line for a link, or for a day of a link or domain, that cannot be read.
+// unreadable is the line for a link, or for a day of a link or domain, with an unreadable record.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -241,8 +241,8 @@ type days struct {
 	more bool
 }
 
-// firstDays reads the first days of some links concurrently. An export of a million links
-// that read them one after the other would exceed its time limit.
+// firstDays reads the first days of some links concurrently. If an export of a million links read
+// them sequentially, it would exceed its time limit.
 func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, error) {
 	out := make([]days, len(some))
 	g, ctx := errgroup.WithContext(ctx)
@@ -258,7 +258,8 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 	return out, g.Wait()
 }
 
-// exportDays writes all days of a link: the first ones, in d, and the rest, which it reads.
+// exportDays writes all days of a link: the first days, in d, and the remaining days, which it
+// reads.
 func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
 	for {
 		for _, day := range d.page {

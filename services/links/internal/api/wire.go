@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Shown returns the functions that convert records to the API's form, for events.
+// Shown returns the functions that convert records to their API format, for events.
 func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
 	h := public{opt: opt}
 	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
@@ -83,11 +83,11 @@ func ruleShares(in []link.Share) []wire.RuleClicks {
 	return wire.List(in, func(s link.Share) wire.RuleClicks { return wire.RuleClicks{Rule: s.Name, Clicks: s.Clicks} })
 }
 
-// isoTime is the format in which JavaScript writes a date.
+// isoTime is the format of JavaScript's Date.toISOString.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
-// certificateOf returns the status "none" if this installation orders no certificates, even
-// if it did so before.
+// certificateOf returns the status "none" if this installation does not order certificates, even if
+// it has ordered some before.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
@@ -110,10 +110,10 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	return out
 }
 
-// addressRecords returns the DNS records that lead visitors of a custom host name here: a
-// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run,
-// the target is this machine's address. You can then try a host name that a hosts file or a
-// local resolver points to this machine.
+// addressRecords returns the DNS records that point a custom host name to this installation: a
+// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run, the
+// target is this machine's address. You can then test a host name by pointing it to this machine
+// in a hosts file or a local resolver.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {
@@ -133,7 +133,7 @@ func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	return nil
 }
 
-// instant reads a time that may be absent.
+// instant converts a time that may be absent.
 func instant(f *httpapi.Fields, field string, given *jsdate.Moment) (at link.Moment) {
 	if given == nil {
 		return at
@@ -144,7 +144,7 @@ func instant(f *httpapi.Fields, field string, given *jsdate.Moment) (at link.Mom
 	return at
 }
 
-// expiry reads a moment as `new Date(x)` does.
+// expiry parses a moment in the same way as `new Date(x)`.
 func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
 	return func() (link.Moment, *apierr.Detail) {
 		ms, ok := m.Date()
@@ -158,7 +158,7 @@ func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
 			}
 		}
 		return link.Moment{}, &apierr.Detail{
-			Code: apierr.OutOfRange, Message: "This number of milliseconds is too far from 1970 for a date. Use -8640000000000000 to 8640000000000000.",
+			Code: apierr.OutOfRange, Message: "This number of milliseconds is out of the range of dates. Use -8640000000000000 to 8640000000000000.",
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Account keeps the key of our account at the authority. All replicas share the account. Only the
-// key has to be stored: an authority returns the existing account for a known key, so replicas
-// that register at the same time get the same account.
+// key is stored, because an authority returns the existing account for a known key. Replicas that
+// register at the same time therefore get the same account.
 type Account struct {
 	Store interface {
 		// ChangeAccount runs fn with the sealed key of an account and the time when the
@@ -24,15 +24,16 @@ type Account struct {
 		// that fn returns. fn may run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
-	ID   string // made from the authority's address and our e-mail address
+	ID   string // derived from the authority's URL and our e-mail address
 	Seal *seal.Keys
 	Now  func() time.Time
 }
 
-// key returns the account's key. If there is none, it creates one.
+// key returns the account's key. If the key does not exist, key creates it.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// If no key of ours decrypts it, do not replace it at once; [Service.lost] explains why.
+		// If no sealing key decrypts it, do not replace it at once; [Service.lost] gives the
+		// reason.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err
@@ -67,8 +68,8 @@ func (a *Account) open(sealed []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// reseal seals the key again with the first sealing key. It does nothing if the key does not
-// exist, or if no sealing key decrypts it.
+// reseal reseals the key with the first sealing key. It does nothing if the key does not exist or
+// if no sealing key decrypts it.
 func (a *Account) reseal(ctx context.Context) error {
 	return a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, _ time.Time) ([]byte, error) {
 		if !a.Seal.Has(sealed) {

@@ -21,16 +21,15 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder says that an order failed before the authority started to validate. Until then
-// the host's owner cannot make the order fail. After that the owner can, for example with
-// name servers that never answer.
+// ErrNoOrder means that an order failed before the authority started to validate. Up to this point,
+// the host's owner cannot cause a failure. After it, the owner can, for example with name servers
+// that never answer.
 var ErrNoOrder = errors.New("the authority did not start to validate")
 
-// Issuer is an authority.
+// Issuer is a certificate authority.
 type Issuer interface {
-	// Issue gets a certificate chain for the request, in PEM. Before the authority
-	// validates, Issue calls present to put the challenge where the authority looks for
-	// it.
+	// Issue requests a certificate chain and returns it in PEM. Before the authority validates,
+	// Issue calls present to store the challenge for the authority.
 	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
@@ -40,11 +39,11 @@ type Present func(ctx context.Context, c acme.Challenge) error
 // Present implements [acmez.Solver].
 func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
 
-// CleanUp implements [acmez.Solver]. It does nothing: the write of the next challenge,
-// or of the order's outcome, also removes the challenge from the record.
+// CleanUp implements [acmez.Solver]. It does nothing, because the write of the next challenge or of
+// the order's outcome also removes this challenge from the record.
 func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 
-// ACME is an authority, and the account that all replicas share there.
+// ACME is an authority with the account that all replicas share.
 type ACME struct {
 	Directory string
 	Email     string
@@ -60,7 +59,7 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // the account as the authority returned it; zero if not registered yet
+	account acme.Account // the account from the authority; zero before the registration
 }
 
 // callTimeout bounds one request to the authority.
@@ -91,7 +90,7 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was set up again and has lost the account, which often happens with test
+		// The authority was reinstalled and has lost the account. This often happens with test
 		// authorities. Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
@@ -110,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs its own client, because the solver belongs to the client.
+	// Each order needs a separate client, because the solver belongs to the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -125,8 +124,8 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	return chains[0].ChainPEM, nil
 }
 
-// registered returns the account. The first call registers it, and orders that start
-// meanwhile wait for the registration.
+// registered returns the account. The first call registers it, and concurrent orders wait for the
+// registration.
 func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -162,8 +161,8 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	return key, csr, err
 }
 
-// parse returns a TLS certificate made from a chain and its key, and checks that it is for
-// host.
+// parse returns a TLS certificate from a chain and its key, and checks that the certificate is
+// valid for host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
@@ -176,7 +175,7 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	return &c, nil
 }
 
-// failureOf explains to the owner why an order failed.
+// failureOf returns an explanation for the owner why an order failed.
 func failureOf(host string, err error) Failure {
 	var p acme.Problem
 	switch {
@@ -214,8 +213,8 @@ func bounded(text string) string {
 	return text
 }
 
-// lifeOf returns the start and the end of a leaf's life. Authorities backdate certificates,
-// so a start in the past is replaced by now.
+// lifeOf returns the start and the end of a leaf's validity. Authorities backdate certificates, so
+// a start in the past is replaced by now.
 func lifeOf(leaf *x509.Certificate, now time.Time) (from, to time.Time) {
 	from = leaf.NotBefore
 	if from.Before(now) && now.Before(leaf.NotAfter) {

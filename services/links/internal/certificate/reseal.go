@@ -16,8 +16,8 @@ var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		"If it is 0 on every replica, the older keys can be dropped.",
 }, nil)
 
-// newRotation returns the rotation that reseals certificates, and then the account at the
-// authority.
+// newRotation returns the rotation that reseals certificates, and then the key of the account at
+// the authority.
 func newRotation(opt Options) *seal.Rotation {
 	account := opt.Account
 	return &seal.Rotation{
@@ -28,8 +28,8 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// List the account, whichever key has sealed it. If it was the first key, reseal changes
-				// nothing.
+				// List the account for any sealing key. If the first key has sealed it, reseal
+				// changes nothing.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -30,21 +30,20 @@ import (
 
 // Store keeps certificates.
 type Store interface {
-	// Certificate reads a host's record; found is false if there is none.
+	// Certificate reads a host's record. found is false if the record does not exist.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
-	// ChangeCertificate runs fn on a host's record and its owner, and stores what fn changes in
-	// both. The record may be the zero one. fn may run several times, so it must have no other
-	// effect. If fn returns an error, nothing is stored. If the error is ErrForget, the record
-	// is removed.
+	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
+	// The record may be the zero record. fn may run several times and must have no other effect. If
+	// fn returns an error, nothing is stored. If the error is ErrForget, the record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists up to limit hosts with due records, the earliest first. It includes
-	// hosts with unreadable records.
+	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
+	// with unreadable records.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
-	// PutOffCertificate makes a record due at another time, without reading it.
+	// PutOffCertificate changes the due time of a record without reading the record.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists, in order, hosts that have a private key sealed with one of keyIDs. The
-	// list starts after the host that after names, or with the first host if after is "". It
-	// includes hosts with unreadable records.
+	// SealedBy lists, in order, hosts with a private key that is sealed with one of keyIDs. The
+	// list starts after the host in after, or with the first host if after is "". It includes hosts
+	// with unreadable records.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -52,17 +51,17 @@ type Store interface {
 type Owner struct {
 	Account   string
 	Suspended bool // the account is suspended or being erased
-	// Shown is the certificate as the account sees it.
+	// Shown is the certificate's state in the account's API record.
 	Shown customdomain.Certificate
 }
 
-// errNoChallenge means that no order has such a challenge open.
-var errNoChallenge = errors.New("no challenge is waiting")
+// errNoChallenge means that no order has an open challenge of this kind.
+var errNoChallenge = errors.New("no challenge is open")
 
-// ErrForget removes the record if the fn of ChangeCertificate returns it.
+// ErrForget, returned by the fn of ChangeCertificate, removes the record.
 var ErrForget = errors.New("forget this certificate")
 
-// Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
+// Limiter limits the orders of all replicas together; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -76,13 +75,13 @@ type Options struct {
 	Seal    *seal.Keys
 	Limiter Limiter
 	// Owner reports whether a domain owns a host name. It calls wait before it reads the store.
-	// wait returns the context for that read, or an error to refuse the read.
+	// wait returns the context for the read, or an error to prevent it.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
-	// Own reports whether a host name is this installation's own. Such names need no owner.
+	// Own reports whether a host name belongs to this installation. Such names need no owner.
 	Own func(host string) bool
-	// Misses is the budget of networks that ask for unknown names.
+	// Misses is the budget of networks that request unknown names.
 	Misses *ratelimit.Misses
-	// PerHour bounds how many certificates all replicas order in an hour; 0 means 100.
+	// PerHour limits the certificates that all replicas order in an hour; 0 means 100.
 	PerHour int
 	// Now is the clock; nil means the system's clock.
 	Now func() time.Time
@@ -102,17 +101,17 @@ type Service struct {
 	orders  map[string]*flight
 	waiting int
 
-	life context.Context // orders outlive the handshakes that started them
+	life context.Context // orders continue after the handshakes that started them
 	end  context.CancelFunc
 	work sync.WaitGroup
 }
 
-// held is a certificate in memory.
+// held is a cached certificate.
 type held struct {
 	cert     *tls.Certificate
 	renewAt  time.Time
 	notAfter time.Time
-	looked   atomic.Int64 // when this replica last checked whether another one has renewed it, ns
+	looked   atomic.Int64 // time of the last check for a renewal by another replica, ns
 }
 
 // flight is an order of this replica.
@@ -123,37 +122,37 @@ type flight struct {
 }
 
 const (
-	// mostOrders bounds the orders that the replica makes at once. ordersOfAccount bounds those
-	// of one account, since all names of an account may make the authority hang. mostQueued and
-	// queuedOfAccount bound the orders that wait for their turn.
+	// mostOrders limits the concurrent orders of the replica. ordersOfAccount limits the concurrent
+	// orders of one account, because all names of an account may make the authority hang.
+	// mostQueued and queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun bounds all orders together: until an order's account is known, the other bounds
-	// do not apply to it.
+	// mostBegun limits all orders together, because the other limits do not apply until an order's
+	// account is known.
 	mostBegun = 512
-	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost bounds those
-	// for one name. So the handshakes of one account take at most a fifth of mostWaiting.
+	// mostWaiting limits the handshakes that wait for an order, and waitingForHost limits them for
+	// one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
-	// crowded is how long an order waits for its turn, and how long it is put off after that.
+	// crowded is the time that an order waits in the queue, and the time by which it is then
+	// postponed.
 	crowded = 10 * time.Second
-	// strangersRate bounds the reads for unknown names, over all networks together.
+	// strangersRate limits the reads for unknown names, over all networks together.
 	strangersRate, strangersBurst = 50, 200
-	// cacheBytes bounds the certificates in memory, to about 8,000.
+	// cacheBytes limits the cached certificates, to about 8,000.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
-	// fresh is how long a replica serves a certificate from memory without reading it again.
+	// fresh is the time for which a replica serves a cached certificate without reading it again.
 	// If the certificate is due for renewal, the replica reads it again sooner.
 	fresh = 10 * time.Minute
-	// patience is how long a handshake waits for an order.
+	// patience is the time that a handshake waits for an order.
 	patience = 12 * time.Second
 	// handoff is the pause between two checks of another replica's order.
 	handoff = 300 * time.Millisecond
-	// loss is the age at which a private key that cannot be decrypted counts as lost. Before
-	// that, the new setting that decrypts it may not have reached this replica yet.
+	// loss is the age at which a private key that cannot be decrypted counts as lost. Before that,
+	// the setting with the right sealing key may not have reached this replica yet.
 	loss = 24 * time.Hour
 )
 
-// NewService returns a service. Call Sweep regularly, because it renews certificates, and Close
-// at the end.
+// NewService returns a service. Call Sweep regularly to renew certificates, and Close at the end.
 func NewService(opt Options) *Service {
 	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
@@ -173,19 +172,19 @@ func NewService(opt Options) *Service {
 	return s
 }
 
-// Close stops the orders that this replica has started, and waits for them to end. Another
-// replica's sweep resumes the unfinished orders.
+// Close stops the orders of this replica and waits for them to end. The sweep of another replica
+// resumes unfinished orders.
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
 	return nil
 }
 
-// TLS returns the configuration of the listener.
+// TLS returns the configuration of the TLS listener.
 func (s *Service) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The server that reads the connections speaks HTTP/1.1 only.
+		// The server behind this listener supports only HTTP/1.1.
 		NextProtos:     []string{"http/1.1", acmez.ACMETLS1Protocol},
 		GetCertificate: s.GetCertificate,
 	}
@@ -208,8 +207,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Check the name for challenges too: the authority asks only for known names, and strangers
-	// must not cause reads for other names.
+	// Check the name for challenges too. The authority requests only known names, and other clients
+	// must not cause reads for unknown names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
 	}
@@ -223,15 +222,14 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known refuses names that no verified domain has. It reads the store only for names that
-// are not in memory, and only within two budgets: one for each network, and one for all
-// networks together.
+// known rejects names that no verified domain has. It reads the store only for names that are not
+// cached, and only within two budgets: one per network, and one for all networks together.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
 	}
 	found, err := s.opt.Owner(func(known bool) (context.Context, error) {
-		// Only a name that is not in memory counts against the budgets.
+		// Only names that are not cached count against the budgets.
 		if !known && (s.opt.Misses.Wait(client) > 0 || !s.strangers.Allow()) {
 			return nil, ErrBudget
 		}
@@ -244,12 +242,12 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 	return err
 }
 
-// mayAsk reports whether a network may ask for a challenge. Each such request reads the
-// store. A network that asks for challenges that do not exist uses up its budget of misses.
-// Until that budget has recovered, its requests also count against the budget that all
-// strangers share. The authority asks only for challenges that exist, so nobody can use up
-// the authority's budget. "No challenge" is not cached: a stranger could put it into the
-// cache just before the name's order starts, and make the order fail.
+// mayAsk reports whether a network may request a challenge. Each such request reads the store. A
+// network that requests challenges that do not exist uses up its budget of misses. Until that
+// budget has recovered, its requests also count against a budget for all such networks together.
+// The authority requests only existing challenges, and its budget therefore cannot be used up by
+// others. "No challenge" is not cached: a client could put it into the cache just before the name's
+// order starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -265,12 +263,12 @@ func clientOf(c net.Conn) netip.Addr {
 	return a.Addr()
 }
 
-// serve finds the certificate of a known host, and orders it if there is none.
+// serve returns the certificate of a known host, and orders it if there is none.
 func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, error) {
 	now := s.opt.Now()
 	l, err := s.held.Get(ctx, host)
 	if err == nil && l.Found && now.After(l.Value.renewAt) && l.Value.mayLook(now) {
-		// Another replica may have renewed it.
+		// Another replica may have renewed the certificate.
 		s.held.Invalidate(host)
 		l, err = s.held.Get(ctx, host)
 	}
@@ -283,7 +281,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// The cache still has the state from before the order, without a certificate.
+	// The cache still contains the state before the order, without a certificate.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -294,14 +292,14 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	return l.Value.cert, nil
 }
 
-// mayLook returns true from time to time, and more often for certificates with a short life.
+// mayLook returns true at intervals. The intervals are shorter for short-lived certificates.
 func (h *held) mayLook(now time.Time) bool {
 	pause := max(time.Second, min(time.Minute, h.notAfter.Sub(h.renewAt)/20))
 	last := h.looked.Load()
 	return now.UnixNano()-last >= int64(pause) && h.looked.CompareAndSwap(last, now.UnixNano())
 }
 
-// load reads a certificate into memory.
+// load reads a certificate into the cache.
 func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 	r, found, err := s.opt.Store.Certificate(ctx, host)
 	if err != nil || !found || r.Certificate == nil {
@@ -313,7 +311,8 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error, not a warning: visitors of this host get no TLS until the setting is right.
+		// Log an error and not a warning, because visitors of this host get no TLS until the
+		// setting is correct.
 		slog.ErrorContext(ctx, "cannot decrypt the private key of a certificate", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -324,20 +323,21 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 	return &held{cert: cert, renewAt: c.RenewAt, notAfter: c.NotAfter}, true, nil
 }
 
-// lost reports whether a certificate has to be ordered again because no key of ours decrypts
-// its private key. It returns false for certificates that are younger than [loss]. During a
-// rotation some replicas do not have the new key yet, and the replicas would use up the
-// authority's limits by replacing each other's certificates.
+// lost reports whether a certificate must be ordered again because no sealing key decrypts its
+// private key. It returns false for certificates that are younger than [loss]. During a rotation
+// some replicas do not have the new key yet. If they replaced each other's certificates, they would
+// use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
 
-// wait orders a certificate for host, or joins this replica's running order. It waits until
-// the order ends or ctx does.
+// wait orders a certificate for host, or joins this replica's order in flight. It waits until the
+// order or ctx ends.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Bound the waiting: each waiting handshake holds a connection, and anybody can open one.
+	// Limit the waiting handshakes, because each of them holds a connection and anybody can open
+	// one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -374,7 +374,7 @@ func (s *Service) begin(host string) *flight {
 		ctx, cancel := context.WithTimeout(s.life, longestOrder)
 		defer cancel()
 		defer func() {
-			// A panic in the ACME client must not stop the redirects, which run in the same process.
+			// A panic in the ACME client must not stop the redirects of this process.
 			if p := recover(); p != nil {
 				slog.Error("panic", "service", "links-certificates", "panic", p)
 				f.err = ErrBusy
@@ -392,12 +392,12 @@ func (s *Service) begin(host string) *flight {
 // claimed is an order that this replica has claimed.
 type claimed struct {
 	host    string
-	token   int64  // the token of the lease; 0 if there is a certificate already
+	token   int64  // token of the lease; 0 if there is a certificate already
 	account string // "" for a host name of the installation
 	renewal bool   // the host has had a certificate before
 }
 
-// order gets a certificate for host, or waits for the replica that does.
+// order gets a certificate for host, or waits for another replica's order.
 func (s *Service) order(ctx context.Context, host string) error {
 	release := func() {}
 	defer func() { release() }()
@@ -407,8 +407,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy && (err != nil || o.token == 0) {
 			return err
 		}
-		// The account is known now, so wait for its turn. Waiting for another replica's order takes
-		// a turn too, because handshakes wait here meanwhile.
+		// The account is known now. Wait in its queue. Waiting for another replica's order takes a
+		// slot too, because handshakes are waiting for it.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -422,8 +422,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy {
 			return s.issue(ctx, o)
 		}
-		// Check again soon: by then there may be a certificate, or the other replica may have died
-		// and its lease ended.
+		// Check again soon. By then there may be a certificate, or the lease of the other replica
+		// may have expired.
 		select {
 		case <-ctx.Done():
 			return ErrBusy
@@ -432,17 +432,17 @@ func (s *Service) order(ctx context.Context, host string) error {
 	}
 }
 
-// turn waits for the account's turn to order, for less time than the lease lasts.
+// turn waits until the account may order, for less time than the lease lasts.
 func (s *Service) turn(ctx context.Context, account string) (end func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, crowded)
 	defer cancel()
 	return s.ordering.Enter(ctx, account)
 }
 
-// claim takes the order, if one is needed.
+// claim claims the order, if a certificate is needed.
 func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	var refusal error // returned even though the record's change is stored
+	var refusal error // returned although the change of the record is stored
 	err = s.record(ctx, host, func(r *Record, owner *Owner) error {
 		o, refusal = claimed{}, nil
 		if owner.Account == "" && !own {
@@ -453,12 +453,13 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		// Renewals continue, so that visitors of a suspended account see its page and not a TLS error.
+		// Renewals continue, because visitors of a suspended account must see its page and not a
+		// TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended
 			}
-			// A dead replica has left its order open. Do not resume it.
+			// A replica that died has left its order open. Do not resume it.
 			refusal = ErrSuspended
 			r.Release(r.NextAt)
 			return nil
@@ -477,7 +478,8 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 	return o, err
 }
 
-// record changes a host's record, and updates what the owner sees of the certificate.
+// record changes a host's record, and updates the state of the certificate in the owner's API
+// record.
 func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error {
 	return s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, o *Owner) error {
 		err := fn(r, o)
@@ -486,8 +488,8 @@ func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o 
 	})
 }
 
-// leave handles the record of a host that has lost its domain. It keeps only what [Record.HandOver]
-// keeps, and returns ErrForget if nothing is left.
+// leave handles the record of a host that has lost its domain. It keeps only the fields that
+// [Record.HandOver] keeps, and returns ErrForget if nothing is left.
 func (s *Service) leave(r *Record) error {
 	if r.HandOver("", s.opt.Now()) {
 		return nil
@@ -495,15 +497,14 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth returns a fifth of the hour's budget of orders. One account may use at most a fifth
-// for new certificates and a fifth for renewals. A fifth is reserved for new certificates and
-// a fifth for renewals.
+// fifth returns a fifth of the hour's budget of orders. One account may use at most a fifth for new
+// certificates and a fifth for renewals. A fifth is reserved for new certificates and a fifth for
+// renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
-// spend takes an order from the hour's budgets. One account may use a fifth for new
-// certificates and a fifth for renewals, so that it cannot stop the others' orders.
-// The error is ErrShare if the account has spent its share, and ErrLimited if all accounts
-// together have spent the budget.
+// spend takes an order from the hour's budgets. The limit per account prevents one account from
+// stopping the others' orders; see [Service.fifth]. The error is ErrShare if the account has used
+// up its share, and ErrLimited if all accounts together have used up the budget.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
 	var tries []ratelimit.Try
 	refund = func() {
@@ -525,8 +526,9 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 		if o.renewal {
 			kind = all + ":renewal"
 		}
-		// Check the account's share in a separate call, to know which budget is spent. The sweep ends
-		// its round if the whole budget is spent, but continues if only one account's share is.
+		// Check the account's share in a separate call, to find out which budget is used up. The
+		// sweep ends its round if the whole budget is used up, but continues if only one account's
+		// share is.
 		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
 			return refund, wait, ErrShare
 		}
@@ -539,21 +541,21 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 	return refund, 0, nil
 }
 
-// putOff ends an order for which there is no budget.
+// putOff postpones an order for which there is no budget.
 func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
-	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the limit may be raised
+	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the operator may raise the limit
 	if errors.Is(why, ErrShare) {
 		orders.WithLabelValues("share").Inc()
-		slog.InfoContext(ctx, "an account has used its share of LINKREEL_ACME_ORDERS_PER_HOUR; its order is put off",
+		slog.InfoContext(ctx, "an account has used its share of LINKREEL_ACME_ORDERS_PER_HOUR; postponing the order",
 			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// Put a renewal off for longer: otherwise it would come before other accounts' orders in
-			// every round. It can wait while the present certificate is valid.
+			// Postpone a renewal for longer. Otherwise it would precede other accounts' orders in
+			// every round. It can wait while the current certificate is valid.
 			later = wait
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "the orders that LINKREEL_ACME_ORDERS_PER_HOUR allows are used up; this order is put off",
+		slog.WarnContext(ctx, "the orders that LINKREEL_ACME_ORDERS_PER_HOUR allows are used up; postponing this order",
 			"host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
 	now := s.opt.Now()
@@ -565,7 +567,7 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	}))
 }
 
-// postpone puts off an order, because its account already has its maximum of orders in flight.
+// postpone postpones an order, because its account already has its maximum of orders in flight.
 func (s *Service) postpone(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("share").Inc()
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
@@ -573,8 +575,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 
 // issue orders a certificate as the holder of the lease and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// Take from the budgets after the claim, so that replicas that wait for the same order take
-	// nothing.
+	// Use the budgets after the claim, so that replicas that wait for the same order use nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -589,17 +590,17 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		return err
 	}
 	if s.life.Err() != nil {
-		// This replica is stopping. The name is not at fault, and another replica continues.
+		// This replica is stopping. The name is not the cause, and another replica continues.
 		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}
 	orders.WithLabelValues("failed").Inc()
 	f := failureOf(o.host, err)
 	if f.Away && errors.Is(err, ErrNoOrder) {
-		// Refund, because otherwise an outage of the authority would use up the budget, and nobody
-		// could order for an hour after it.
+		// Refund the order. Otherwise an outage of the authority would use up the budget, and no
+		// account could order for an hour after the outage.
 		refund()
 	}
-	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
+	slog.WarnContext(ctx, "cannot get a certificate", "host", o.host, "error", err)
 	var next time.Time
 	if noted := s.note(ctx, o, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
 		return noted
@@ -607,13 +608,13 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	return &RefusedError{Reason: f.Words, Next: next}
 }
 
-// ask gets a certificate from the authority. It extends the lease meanwhile.
+// ask gets a certificate from the authority. During the call it extends the lease.
 func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() { defer close(kept); s.keep(ctx, cancel, o) }()
-	// Wait for keep to end, so that it does not extend the lease while the outcome is stored.
+	// Wait for keep to end, so that it does not extend the lease while the outcome is being stored.
 	defer func() { cancel(nil); <-kept }()
 
 	key, csr, err := newKey(o.host)
@@ -660,15 +661,15 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// After any other error, try again at the next tick, which comes before the lease ends.
+			// After any other error, retry at the next tick, which precedes the end of the lease.
 			lose(ErrOvertaken)
 			return
 		}
 	}
 }
 
-// change changes the record of an order. It returns ErrOvertaken if the order's lease is not
-// the newest one.
+// change changes the record of an order. It returns ErrOvertaken if the order's lease is no longer
+// the newest.
 func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) error {
 	return s.record(ctx, o.host, func(r *Record, _ *Owner) error {
 		if !r.Held(o.token) {
@@ -679,9 +680,8 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 	})
 }
 
-// note stores an outcome, if the order's lease is still the newest one. It does so even if
-// the order has timed out or the domain was deleted meanwhile, because a failure still counts
-// then.
+// note stores an outcome, if the order's lease is still the newest. It does so even if the order
+// has timed out or the domain has been deleted, because a failure still counts then.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -704,15 +704,15 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 
 const (
 	duePage = 800
-	// atATime is how many renewals a replica works on at once. A name that hangs blocks only one
+	// atATime is the number of concurrent renewals of a replica. A name that hangs blocks only one
 	// of them.
 	atATime = 4
-	// asideFor is how long a record is put off if it cannot be read or changed.
+	// asideFor is the time by which a record is postponed if it cannot be read or changed.
 	asideFor = time.Hour
 )
 
-// Sweep renews certificates, and resumes orders of dead replicas. Several replicas may
-// sweep at once: the lease decides which of them gets the order.
+// Sweep renews certificates and resumes orders of dead replicas. Several replicas may sweep
+// concurrently, because the lease decides which of them gets the order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
@@ -724,7 +724,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 		}
 		work.Go(func() error {
 			if s.sweepOne(ctx, host) {
-				limited.Store(true) // the whole budget is spent, so the rest waits for a later round
+				limited.Store(true) // the whole budget is used up, so a later round handles the rest
 			}
 			return nil
 		})
@@ -733,9 +733,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return errors.Join(unlisted, s.rotation.Round(ctx))
 }
 
-// sweepOne renews a certificate that is due. If the record itself makes that impossible,
-// sweepOne puts it off, so that it does not block the records after it. limited is true if
-// the whole budget of orders is spent.
+// sweepOne renews a certificate that is due. If the record itself makes the renewal impossible,
+// sweepOne postpones the record so that it does not block the records after it. limited is true if
+// the whole budget of orders is used up.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -745,18 +745,18 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 		return true
 	}
 	if reasonOf(err) != unknownReason || apierr.CodeOf(err) != apierr.Internal {
-		return false // its record says when it is due again, or Firestore does not answer
+		return false // the record contains the next due time, or Firestore does not answer
 	}
 	setAside.Inc()
-	slog.ErrorContext(ctx, "cannot change a due certificate's record; putting it off for an hour", "host", host, "error", err)
+	slog.ErrorContext(ctx, "cannot change a due certificate's record; postponing it by an hour", "host", host, "error", err)
 	if err := s.opt.Store.PutOffCertificate(ctx, host, s.opt.Now().Add(asideFor)); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot put off a certificate's record; the next sweep retries", "host", host, "error", err)
+		slog.WarnContext(ctx, "cannot postpone a certificate's record; the next sweep retries", "host", host, "error", err)
 	}
 	return false
 }
 
-// renew orders a certificate for host like a visitor's handshake does, and waits for it. The bound
-// on waiting handshakes does not apply to it, because visitors may have used up that bound.
+// renew orders a certificate for host in the same way as a visitor's handshake, and waits for it.
+// The limit on waiting handshakes does not apply, because visitors may have used it up.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
@@ -769,8 +769,8 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	return f.wait(ctx)
 }
 
-// Answer returns the response to the authority's HTTP challenge for a known host. ok is false
-// if there is no such challenge.
+// Answer returns the response to the authority's HTTP challenge for a known host. ok is false if
+// the challenge does not exist.
 func (s *Service) Answer(ctx context.Context, host, token string, client netip.Addr) (answer string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -782,8 +782,7 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the challenge that waits for a response from a known host, whichever replica
-// runs the order.
+// challenge reads the open challenge of a known host, whichever replica runs the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {
 		return Challenge{}, ErrBudget
@@ -796,15 +795,15 @@ func (s *Service) challenge(ctx context.Context, host string, client netip.Addr,
 	return Challenge{}, cmp.Or(err, errNoChallenge)
 }
 
-// Shown returns the certificate of a record as the domain's owner sees it.
+// Shown returns the state of a certificate for the domain's owner.
 func Shown(r *Record, now time.Time) customdomain.Certificate {
 	out := customdomain.Certificate{Error: r.Failure}
 	if r.Certificate != nil {
 		out.ExpiresAt = r.Certificate.NotAfter
 	}
 	switch {
-	// Check this first: a valid certificate stays "issued" during a renewal, and after a failed
-	// one.
+	// Check this first: the state of a valid certificate is "issued" even during a renewal and
+	// after a failed renewal.
 	case r.Valid(now):
 		out.Status = customdomain.CertificateIssued
 	case r.Holder != "":

@@ -722,7 +722,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	l.tellBack()
-	away, back := strings.Count(log.String(), "clicks go to the local disk"), strings.Count(log.String(), "answers again")
+	away, back := strings.Count(log.String(), "writing clicks to the local disk"), strings.Count(log.String(), "answers again")
 	if away != 2 || back != 2 || !strings.Contains(log.String(), "times=10") {
 		t.Errorf("%d lines about the loss, %d about the recovery; want 2 and 2:\n%s", away, back, &log)
 	}

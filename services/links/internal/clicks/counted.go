@@ -15,22 +15,21 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Once a second, every process writes its last batch numbers to Redis. The marks in Firestore are
-// the numbers of the last batches that were counted. Comparing the two shows whether all clicks up
-// to some moment are counted, including clicks that were in a spool or in a Redis that was emptied
-// meanwhile.
+// Once per second, every process writes its last batch numbers to Redis. The marks in Firestore are
+// the numbers of the last counted batches. Comparing the two shows whether all clicks up to a
+// certain time are counted, including clicks from a spool or from a Redis that has been emptied.
 
-// signs is the pause between two updates of a process's entry.
+// signs is the interval between two updates of a process's entry.
 const signs = time.Second
 
 // sign is a process's entry.
 type sign struct {
 	at   int64 // Unix time in seconds
 	host string
-	n    int64 // rises with each update
-	// handed has, for each partition, the last batch numbers of the live and the late sequence
-	// ([sequenceName]). It is nil if the process does not reach Redis in time. Such a process may
-	// not know about recent changes, and may still redirect visits as before them.
+	n    int64 // increases with each update
+	// handed contains, for each partition, the last batch numbers of the live and the late sequence
+	// ([sequenceName]). It is nil if the process cannot reach Redis in time. Such a process may not
+	// know recent changes, and may still redirect visits to previous destinations.
 	handed map[int][2]int64
 }
 
@@ -42,8 +41,8 @@ func (s sign) String() string {
 	return fmt.Sprintf("%d %s %d %s", s.at, s.host, s.n, cmp.Or(strings.Join(parts, ","), "away"))
 }
 
-// parseSign reads as much of an entry as it can. The time and the host are enough to notice
-// that a process is missing.
+// parseSign parses as much of an entry as possible. The time and the host are enough to detect that
+// a process is missing.
 func parseSign(text string) (s sign, ok bool) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 {
@@ -68,10 +67,10 @@ func parseSign(text string) (s sign, ok bool) {
 	return s, true
 }
 
-// register keeps this process's entry in Redis up to date. The entry says that the process is
+// register keeps this process's entry in Redis up to date. The entry shows that the process is
 // alive and may hold clicks.
 func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // only the operator reads it
+	host, _ := os.Hostname() // for the operator only
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -85,8 +84,8 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// handed returns the last numbers of all sequences. It first calls Redis in every partition,
-// so that this process knows all changes announced before. It returns nil if Redis does not
+// handed returns the last numbers of all sequences. It first calls Redis in every partition, so
+// that this process knows all changes announced before the call. It returns nil if Redis does not
 // answer.
 func (l *Log) handed() map[int][2]int64 {
 	all := map[int][2]int64{}
@@ -106,9 +105,9 @@ func (l *Log) handed() map[int][2]int64 {
 	return all
 }
 
-// lastOf returns the number of the producer's last batch. It returns 0 if the producer has
-// numbered no batch for a day: its batches were counted long ago, and its mark may have been
-// removed from Firestore.
+// lastOf returns the number of the producer's last batch. It returns 0 if the producer has not sent
+// a batch for a day. Its batches were counted long ago, and its mark may have been removed from
+// Firestore.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0
@@ -116,15 +115,15 @@ func (p *producer) lastOf(now time.Time) int64 {
 	return p.next - 1
 }
 
-// Marks returns, for each sequence of a partition, the last batch that is counted. done is
-// false while some of the counted clicks have not been added to their links yet.
+// Marks returns the last counted batch of each sequence of a partition. done is false while some
+// counted clicks have not been added to their links yet.
 type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
 
-// Counted returns a function that reports whether all clicks that any process had accepted
-// before the call of Counted are counted. Call that function until it returns true. It knows
-// only processes that have an entry in Redis. If Redis has lost the entry of a process, the
-// function does not wait for it, even if the process has died with clicks in its file or does
-// not reach Redis.
+// Counted returns a function that reports whether all clicks that any process had accepted before
+// the call of Counted are counted. Call that function until it returns true. It knows only
+// processes that have an entry in Redis. If Redis has lost the entry of a process, the function
+// does not wait for that process, even if the process has died with clicks in its file or cannot
+// reach Redis.
 func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 	c := &barrier{log: l, first: map[string]int64{}}
 	return func(ctx context.Context) (bool, error) { return c.ask(ctx, marks) }
@@ -132,12 +131,12 @@ func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 
 type barrier struct {
 	log   *Log
-	first map[string]int64 // by process: n of the first entry that was read
+	first map[string]int64 // by process, n of its first entry
 
-	// handed and logged say what has to be counted. They are nil until every process has
+	// handed and logged contain the clicks to be counted. They are nil until every process has
 	// updated its entry.
-	handed map[int]map[string]int64 // by partition and sequence: the last batch
-	logged map[int]string           // by partition: the last entry of the log
+	handed map[int]map[string]int64 // last batch by partition and sequence
+	logged map[int]string           // last log entry by partition
 }
 
 func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
@@ -147,7 +146,7 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 		}
 	}
 	for part, last := range c.logged {
-		// A process that has signed off has no entry left, but may have batches in the log. Wait
+		// A process that has signed off has no entry, but its batches may still be in the log. Wait
 		// until the flusher has counted and removed them.
 		left, err := c.log.slow.XRangeN(ctx, streamKey(part), "-", last, 1).Result()
 		if err != nil || len(left) > 0 {
@@ -168,7 +167,7 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 	return true, nil
 }
 
-// hear records what has to be counted, once every process has updated its entry twice since the
+// hear records the clicks to be counted, once every process has updated its entry twice since the
 // first call. One update is not enough, because it may have been in flight before that call.
 func (c *barrier) hear(ctx context.Context) (bool, error) {
 	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()

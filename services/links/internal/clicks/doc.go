@@ -2,39 +2,38 @@
 //
 // # Producer
 //
-// Every redirect that was resolved from memory waits for [Log.Confirm]. Waiting redirects
-// share one call of a Redis script. While one call is in flight, the next batch collects. So
-// batches grow with the load, and the cost of each redirect falls. The script appends the
-// batch to a stream and, in the same call, returns which links have changed since this
-// replica last asked (package invalidation). A visitor gets the response when the click is
-// durable and nothing that the response depends on has changed. Otherwise the redirect is
-// resolved again. Its click is already in the log. [Log.Undo] takes the click back if it
-// turns out to belong to another link or to none.
+// Every redirect of a cached link waits for [Log.Confirm]. Waiting redirects share one call of a
+// Redis script. While one call is in flight, the next batch is collected. Batches therefore grow
+// with the load, and the cost of each redirect falls. The script appends the batch to a stream. In
+// the same call, it returns the links that have changed since the last call of this replica
+// (package invalidation). A visitor gets the response when the click is durable and nothing that
+// the response depends on has changed. Otherwise the redirect is resolved again, although its click
+// is already in the log. [Log.Undo] undoes the click if it turns out to belong to another link or
+// to none.
 //
-// When Redis does not answer within [Config.Budget], batches go to a file on local disk. A
-// probe switches back as soon as Redis answers in time. New clicks then go directly to Redis.
-// At the same time the file is drained to Redis, many batches per call. New and drained
-// batches are numbered separately, so neither waits for the other.
+// When Redis does not answer within [Config.Budget], batches are written to a file on local disk. A
+// probe switches back as soon as Redis answers in time. New clicks are then sent directly to Redis.
+// At the same time the file is drained to Redis, many batches per call. New and drained batches are
+// numbered separately, so neither has to wait for the other.
 //
-// If Redis is full, it refuses clicks but still confirms answers. The clicks go to the file
-// until the flusher has made room. The click log has its own, smaller limit in bytes, because
-// Redis also holds other data.
+// If Redis is full, it rejects clicks but still confirms answers. The clicks are written to the
+// file until the flusher has freed memory. The click log has its own, smaller limit in bytes,
+// because Redis also stores other data.
 //
 // # Exactly once
 //
-// A process numbers its batches in two sequences: "live" for batches sent directly, and
-// "late" for batches that went through the file. The script skips a number that Redis has
-// already, because then an earlier attempt has arrived. If a number leaves a gap, Redis has lost
-// data. The script reports the gap, and the producer resends the batches of the last few
-// seconds, which it has kept. The script accepts a gap only for batches that the producer no
-// longer keeps. The flusher stores the last counted number of each sequence in the same
-// Firestore transaction as the counts, and skips batches that it reads again. So a killed
-// process, a lost response or an emptied Redis neither loses a click nor counts it twice, with
-// two exceptions:
+// A process numbers its batches in two sequences: "live" for batches sent directly, and "late" for
+// batches from the file. The script skips a number that Redis already has, because an earlier
+// attempt has succeeded. A gap in the numbers means that Redis has lost data. The script reports
+// the gap, and the producer resends the batches of the last few seconds, which it has kept. The
+// script accepts a gap only for batches that the producer no longer keeps. The flusher stores the
+// last counted number of each sequence in the same Firestore transaction as the counts, and skips
+// batches that it reads again. A killed process, a lost response or an emptied Redis therefore
+// neither loses a click nor counts it twice, with two exceptions:
 //
 //   - Redis writes its data to disk once a second. If it loses the last second, and the
 //     producer is killed before it can resend that second's clicks, they are lost.
-//   - If the local disk is lost, so is the file. A full file takes no more clicks.
+//   - If the local disk is lost, its clicks are lost. Clicks that do not fit into a full file are lost too.
 //
 // Metrics show both. The flusher counts gaps in a sequence, and the producer counts clicks
 // that did not fit into the file. Every process registers in Redis, and signs off once its

@@ -23,19 +23,19 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken means that the stored progress is not the one that a writer started from:
-// another flusher, or an earlier attempt of the same writer, was faster.
+// ErrOvertaken means that the stored progress differs from the progress that a writer started from.
+// Another flusher, or an earlier attempt of the same writer, was faster.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
 type Counts interface {
-	// Progress reads how far each producer's clicks are counted. It first finishes what an
-	// interrupted writer left half done.
+	// Progress returns the counted position of each producer. It first completes the work of an
+	// interrupted writer.
 	Progress(ctx context.Context) (link.Progress, error)
-	// Count adds tallies and advances the progress, both or neither. It returns ErrOvertaken if
-	// from is not the stored progress. It skips deleted links, and sets aside tallies that the
-	// store permanently refuses; refused is the number of their clicks. next is the progress
-	// for the next call.
+	// Count adds tallies and advances the progress in one step. It returns ErrOvertaken if from is
+	// not the stored progress. It skips deleted links, and sets aside tallies that the store
+	// permanently rejects; refused is the number of their clicks. next is the progress for the next
+	// call.
 	Count(
 		ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
 	) (next link.Progress, refused int64, err error)
@@ -44,23 +44,23 @@ type Counts interface {
 // Flusher timing.
 const (
 	cycle = time.Second     // between two writes to one link
-	lease = 4 * time.Second // how long a dead flusher keeps others away
+	lease = 4 * time.Second // time until another flusher replaces a dead one
 
 	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
-	// share a write: Firestore charges for each write. restMax bounds the rest, because counts
-	// must be visible within ten seconds.
+	// share a write: Firestore charges for each write. restMax limits the rest, because counts must
+	// be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
 
-// rest returns the time from the start of a cycle to the start of the next. links is how
-// many links the cycle wrote.
+// rest returns the time from the start of a cycle to the start of the next. links is the number of
+// links that the cycle wrote.
 func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// Bounds on what one cycle reads: in batches and bytes to save memory, and in time. After an
-// outage, more batches may wait than one cycle can read. Small steps make progress, while one
+// Limits for the reads of one cycle: in batches and bytes to save memory, and in time. After an
+// outage, more batches may be pending than one cycle can read. Small steps make progress, while one
 // large step might time out every time.
 const (
 	readMax   = 20_000
@@ -69,9 +69,9 @@ const (
 	readTime  = cycle / 2
 )
 
-// Bounds on the bytes that one cycle writes. Firestore takes at most 10 MiB per commit, and
-// the first commit of a cycle has all of these bytes. After a failure, the next cycle writes
-// half as much, so that it also gets below limits that this code does not know.
+// Limits for the writes of one cycle, in bytes. Firestore accepts at most 10 MiB per commit, and
+// the first commit of a cycle contains all of these bytes. After a failure, the next cycle writes
+// half as much, so that it also complies with limits that this code does not know.
 const (
 	writeMax = 6 << 20
 	writeMin = 64 << 10
@@ -84,13 +84,13 @@ type Flusher struct {
 	counts   Counts
 	id       string
 	now      func() time.Time
-	progress *link.Progress // nil if it must be read first
-	written  int            // the number of links in the last cycle; 0 if more clicks wait already
-	limit    int            // the maximum number of bytes of a cycle
+	progress *link.Progress // nil before the first read
+	written  int            // number of links in the last cycle; 0 if more clicks are pending
+	limit    int            // maximum number of bytes of a cycle
 	audited  time.Time
 	waits    *waiting.Report
-	mine     bool          // it had the lease in the last step
-	lines    lograte.State // of the log
+	mine     bool          // the flusher had the lease in the last step
+	lines    lograte.State // state of the log lines
 }
 
 // NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
@@ -102,8 +102,8 @@ func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func(
 	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax, waits: waiting.NewReport(now)}
 }
 
-// OpenPatient returns a client for work that may wait longer than a redirect: counting
-// and announcing.
+// OpenPatient returns a client for work that may wait longer than a redirect, such as counting and
+// announcing.
 func OpenPatient(cfg redisdb.Config, partitions int) (redis.UniversalClient, error) {
 	return openRedis(cfg, 2*time.Second, 4+2*partitions)
 }
@@ -116,14 +116,14 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers returns flushers of partitions 0 to parts-1. They also empty higher partitions:
-// clicks may still wait there if there were more partitions before. The client is shared.
+// NewFlushers returns flushers of the partitions 0 to parts-1. They also empty higher partitions,
+// which may contain clicks if the number of partitions was higher before. The client is shared.
 // counts returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
 
-// formerEvery is how often the flushers check partitions that only a former setting used.
+// formerEvery is the interval of checks of partitions that only a previous setting used.
 const formerEvery = 10 * time.Second
 
 // Run counts until ctx ends.
@@ -133,13 +133,13 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for p := range f.parts {
 		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
 	}
-	// Keep a flusher between rounds: its id holds the lease, and it remembers the progress.
+	// Keep a flusher between rounds: its ID holds the lease, and it caches the progress.
 	former := map[int]*Flusher{}
 	var failed lograte.Limits[int]
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
-			// Nearly all of these are empty, and a Cycle would take a lease for each. On an error,
-			// the next round asks again.
+			// Nearly all of these are empty, and a Cycle would take a lease for each. After an
+			// error, the next round retries.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
 				if former[p] != nil {
 					former[p].forget()
@@ -151,7 +151,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 			}
 			if err := former[p].Cycle(ctx); err != nil {
 				if times := failed.Due(p, time.Now()); times > 0 {
-					slog.WarnContext(ctx, "cannot count the clicks of a former partition; retrying", "partition", p, "error", err, "times", times)
+					slog.WarnContext(ctx, "cannot count the clicks of a removed partition; retrying", "partition", p, "error", err, "times", times)
 				}
 			}
 		}
@@ -169,11 +169,11 @@ func (f *Flusher) run(ctx context.Context) {
 		f.forget()
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // the lease also expires by itself
+		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // otherwise the lease expires
 	}()
 	due := time.Time{}
 	for ctx.Err() == nil {
-		started := time.Now() // real time: it only paces the writes
+		started := time.Now() // in real time, because it only paces the writes
 		var err error
 		resting := started.Before(due)
 		if resting {
@@ -192,9 +192,9 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// tell logs that clicks cannot be counted, at most once a minute, and logs when they can be
-// counted again. counts is set if this flusher had the lease and ran a cycle. Other steps count
-// nothing, so their success does not show that counting works again.
+// tell logs that clicks cannot be counted, at most once per minute, and logs when counting works
+// again. counts is set if this flusher had the lease and ran a cycle. Other steps count
+// nothing, and their success does not show that counting works again.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	now := time.Now()
 	switch {
@@ -209,8 +209,8 @@ func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	}
 }
 
-// holdScript takes or keeps the lease. Like trimScript, it must work on a full server: only
-// the flusher makes room.
+// holdScript takes or keeps the lease. Like trimScript, it must work on a full server, because only
+// the flusher frees memory.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
@@ -221,8 +221,7 @@ var releaseScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
-// trimScript removes the entries below an id, and subtracts their bytes from the log's
-// size.
+// trimScript removes the entries below an ID, and subtracts their bytes from the size of the log.
 //
 // KEYS: head, clicks. ARGV: id, bytes.
 var trimScript = redis.NewScript(`#!lua flags=allow-oom
@@ -236,14 +235,14 @@ func (f *Flusher) hold(ctx context.Context) (bool, error) {
 	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
 	f.mine = err == nil && mine != 0
 	if !f.mine {
-		f.progress = nil // another flusher will advance it
+		f.progress = nil // another flusher will change it
 		f.forget()
 		return false, err
 	}
 	return true, nil
 }
 
-// Cycle counts the clicks that wait now, if this flusher has the lease.
+// Cycle counts the pending clicks, if this flusher has the lease.
 func (f *Flusher) Cycle(ctx context.Context) error {
 	f.written = 0
 	if mine, err := f.hold(ctx); !mine {
@@ -265,8 +264,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	}
 	n, err := f.count(ctx, entries)
 	if err != nil {
-		// The commit may have succeeded although its response is lost. The next cycle reads
-		// the progress again and skips what it covers.
+		// The commit may have succeeded although its response is lost. The next cycle reads the
+		// progress again and skips the clicks that it covers.
 		f.progress = nil
 		if !errors.Is(err, ErrOvertaken) {
 			f.limit = max(f.limit/2, writeMin)
@@ -280,8 +279,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	return f.trim(ctx, entries[:n])
 }
 
-// meter reports the waiting batches. If the cycle did not read all of them, it asks Redis for
-// the length of the log.
+// meter reports the number of pending batches. If the cycle did not read all of them, it asks Redis
+// for the length of the log.
 func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	n := int64(len(read))
 	if !all {
@@ -292,7 +291,7 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(n))
 	d := waiting.Depth{N: n, Oldest: f.now()}
 	if len(read) > 0 {
-		ms, _, _ := strings.Cut(read[0].ID, "-") // an entry's id starts with the time at which Redis got it
+		ms, _, _ := strings.Cut(read[0].ID, "-") // an entry's ID starts with the time at which Redis received it
 		if at, err := strconv.ParseInt(ms, 10, 64); err == nil {
 			d.Oldest = time.UnixMilli(at)
 		}
@@ -300,13 +299,13 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	f.waits.Set(waiting.Work{Of: "click_batches", For: "count"}, d)
 }
 
-// forget drops the metrics of the partition: another flusher counts it now and reports them.
+// forget removes the metrics of the partition, because another flusher counts and reports it now.
 func (f *Flusher) forget() {
 	backlog.DeleteLabelValues(strconv.Itoa(f.part))
 	f.waits.Forget()
 }
 
-// read reads batches, the oldest first. all is true if it has read every batch.
+// read reads batches, oldest first. all is true if it has read every batch.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
 	size := 0
 	for started, from := time.Now(), "-"; ; {
@@ -318,7 +317,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 		for _, e := range page {
 			size += entrySize(e)
 		}
-		// After an error, keep the pages that were read before it.
+		// After an error, use the pages that were read before it.
 		all = err == nil && len(page) < readPage
 		if all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
 			return entries, all, nil
@@ -327,7 +326,8 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize returns how many bytes appendScript has added to the log's size for an entry.
+// entrySize returns the number of bytes that appendScript has added to the size of the log for an
+// entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
 	return len(payload) + entryBytes
@@ -344,7 +344,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
 	// Take the first entry, whatever its size. Otherwise an entry over the limit would block all
-	// entries after it forever.
+	// later entries permanently.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
 			slog.ErrorContext(ctx, "cannot read a batch of clicks; dropping it", "id", entries[n].ID, "error", err)
@@ -352,7 +352,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		n++
 	}
 	if len(sum.marks) == 0 {
-		return n, nil // all entries were counted before
+		return n, nil // all entries have been counted before
 	}
 	next, refused, err := f.counts.Count(ctx, *f.progress, sum.marks, sum.list())
 	if err != nil {
@@ -362,7 +362,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	counted.Add(float64(max(0, sum.clicks-refused)))
 	if refused > 0 {
 		setAside.Add(float64(max(0, refused)))
-		slog.ErrorContext(ctx, "Firestore refuses some clicks; they are set aside in the collection clickRefused", "clicks", refused)
+		slog.ErrorContext(ctx, "Firestore rejects some clicks; moved them to the collection clickRefused", "clicks", refused)
 	}
 	if sum.lost > 0 {
 		lost.Add(float64(sum.lost))
@@ -391,14 +391,13 @@ func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 
 const (
 	auditEvery = 30 * time.Second
-	// missingAfter is how long a process that has not signed off may be silent before it
-	// counts as missing. If its container restarts, the new process takes over the spool well
-	// before that.
+	// missingAfter is the time without an update after which a process that has not signed off
+	// counts as missing. A restarted container takes over the spool much sooner.
 	missingAfter = 15 * time.Minute
 )
 
-// audit finds processes that ended without signing off and had their spool taken over by no other
-// process. It counts them in a metric.
+// audit finds processes that ended without signing off and whose spool was not taken over. It
+// counts them in a metric.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()
 	if now.Sub(f.audited) < auditEvery {
@@ -407,7 +406,7 @@ func (f *Flusher) audit(ctx context.Context) {
 	f.audited = now
 	all, err := f.redis.HGetAll(ctx, producersKey).Result()
 	if err != nil {
-		return // the next audit tries again
+		return // the next audit retries
 	}
 	for id, sign := range all {
 		s, _ := parseSign(sign)
@@ -430,7 +429,7 @@ type tallies struct {
 	sums     map[dayOfLink]*link.Tally
 	clicks   int64
 	lost     int64
-	size     int // roughly how many bytes it takes to write the sums
+	size     int // approximate number of bytes to write the sums
 }
 
 type dayOfLink struct {
@@ -454,8 +453,8 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
-	// The batch may be counted already: a replica sends a batch again if it does not know whether
-	// the first attempt arrived, and after a failed trim the flusher reads entries again.
+	// The batch may already be counted: a replica resends a batch if it does not know the outcome
+	// of the first attempt, and after a failed trim the flusher reads entries again.
 	if batch <= mark.Batch {
 		return nil
 	}
@@ -466,8 +465,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch states how many clicks its producer has sent so far, including this batch. If that
-	// exceeds the last total plus this batch, the difference never arrived.
+	// A batch contains the number of clicks that its producer has sent so far, including this
+	// batch. If that exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}
@@ -483,11 +482,10 @@ func (t *tallies) add(c link.Click, n int64) {
 		sum = &link.Tally{LinkID: c.LinkID, Day: c.Day}
 		t.sums[key] = sum
 	}
-	t.size += sum.Add(c, n) // Add returns only the growth; count stops when size reaches a cycle's limit
+	t.size += sum.Add(c, n) // Add returns only the increase; count stops when size reaches the limit of a cycle
 }
 
-// list returns the tallies in a fixed order, so that two writers lock documents in the
-// same order.
+// list returns the tallies in a fixed order, so that two writers lock documents in the same order.
 func (t *tallies) list() []*link.Tally {
 	return slices.SortedFunc(maps.Values(t.sums), func(a, b *link.Tally) int {
 		return cmp.Or(cmp.Compare(a.LinkID, b.LinkID), cmp.Compare(a.Day, b.Day))

@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// maxBatch bounds the clicks of one batch, and thereby the size of a stream entry. Further
-	// clicks wait for the next call.
+	// maxBatch limits the clicks of one batch, and thereby the size of a stream entry. The next
+	// call sends further clicks.
 	maxBatch = 1024
-	// lastMoments bounds what Redis may lose when it dies: if the disk is busy, it writes its
-	// file up to two seconds late.
+	// lastMoments limits the data that Redis may lose when it dies: if the disk is busy, Redis
+	// writes its file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is how long a batch collects clicks before they are written to disk. While clicks
-	// go to Redis, there is no such pause: a batch collects clicks during the call in flight.
+	// gather is the time for which a batch collects clicks before they are written to disk. While
+	// clicks are sent to Redis, there is no such pause, because a batch collects clicks during the
+	// call in flight.
 	gather = 2 * time.Millisecond
 )
 
@@ -33,10 +34,10 @@ type lane struct {
 	log      *Log
 	caller   *caller
 	follower *invalidation.Follower
-	away     atomic.Bool // Redis does not answer in time; changed only while state is held
+	away     atomic.Bool // Redis does not answer in time; changed only with state locked
 	wakeTend chan struct{}
-	usedAt   atomic.Int64 // when Redis last answered a call, ns
-	refused  atomic.Bool  // Redis had no room for clicks; see check
+	usedAt   atomic.Int64 // time of the last answer from Redis, ns
+	refused  atomic.Bool  // Redis had no memory for clicks; see check
 
 	mu      sync.Mutex // guards open and quit
 	open    *batch     // the batch that collects the next answers
@@ -44,16 +45,16 @@ type lane struct {
 	quit    bool
 	stopped chan struct{}
 
-	state sync.Mutex // guards the fields below; held during the redirects' calls
+	state sync.Mutex // guards the fields below; locked during the redirects' calls
 	live  producer   // batches sent directly
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
 	list  []numbered // scratch space of settle
 
-	lost  lograte.Limit // of the lines about lost clicks
-	cause error         // why Redis was last lost
-	lines lograte.State // of the lines about that
+	lost  lograte.Limit // limit of the lines about lost clicks
+	cause error         // cause of the last loss of Redis
+	lines lograte.State // state of the lines about lost Redis
 
 	ctx func() (context.Context, context.CancelFunc)
 }
@@ -65,8 +66,8 @@ type batch struct {
 	unread atomic.Int64 // outcomes of a finished batch that no caller has taken yet
 }
 
-// batches holds batches for reuse. The last caller to take an outcome puts the batch back.
-// Without reuse, a third of a warm redirect's allocations would be items of batches.
+// batches contains batches for reuse. The last caller to take an outcome returns the batch. Without
+// reuse, items of batches would be a third of the allocations of a redirect.
 var batches = sync.Pool{New: func() any { return &batch{} }}
 
 func newBatch() *batch {
@@ -86,7 +87,7 @@ func (b *batch) outcome(i int) Outcome {
 	out := b.items[i].out
 	if b.unread.Add(-1) == 0 {
 		if cap(b.items) > maxBatch {
-			b.items = nil // do not keep the memory of a burst
+			b.items = nil // release the memory of a burst
 		}
 		clear(b.items)
 		b.items = b.items[:0]
@@ -144,7 +145,7 @@ func (l *lane) confirm(it item) Outcome {
 	b.items = append(b.items, it)
 	l.mu.Unlock()
 	if i == 0 {
-		l.wake <- struct{}{} // never blocks: only a batch's first item sends, and run takes the signal with the batch
+		l.wake <- struct{}{} // never blocks: only the first item of a batch sends
 	}
 	<-b.done
 	return b.outcome(i)
@@ -180,22 +181,22 @@ func (l *lane) settle(items []item) {
 	l.viaSpool(items)
 }
 
-// errBehind means that the log of invalidations grows faster than this replica reads it.
+// errBehind means that the log of invalidations grows faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
-// viaRedis appends the items' clicks and confirms their responses, usually in one call. It
-// needs more calls only if Redis has lost data or if many invalidations are pending. It
-// returns false if Redis does not answer. The caller then spools the items that are not
-// settled.
+// viaRedis appends the clicks of the items and confirms their responses, usually in one call. It
+// needs more calls only if Redis has lost data or if many invalidations are pending. It returns
+// false if Redis does not answer. The caller then spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
-	// A call returns at most 1000 invalidations. If 32 calls do not catch up, use the spool
-	// instead, so that visitors do not have to wait any longer.
+	// A call returns at most 1000 invalidations. If 32 calls are not enough to catch up, use the
+	// spool instead, so that visitors do not have to wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
 		list, all := l.live.missing(l.list[:0], l.caller.room())
-		// own is the number of this batch in the call. It is 0 if the batch is not in the call:
-		// either there are no clicks, or older batches fill the call and must be appended first.
+		// own is the number of this batch in the call. It is 0 if the batch is not in the call,
+		// either because there are no clicks or because older batches fill the call and must be
+		// appended first.
 		own := int64(0)
 		if all && payload != nil {
 			own = l.live.next
@@ -205,7 +206,8 @@ func (l *lane) viaRedis(items []item) bool {
 		r, err := l.call(list)
 		if err != nil {
 			if own != 0 {
-				// The batch may have been appended. It keeps its number, so it counts once.
+				// The batch may have been appended. It keeps its number and is therefore counted
+				// once.
 				l.live.add(list[len(list)-1], clicks)
 				count(items)
 			}
@@ -221,7 +223,7 @@ func (l *lane) viaRedis(items []item) bool {
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
 			l.refused.Store(true)
-			l.spoolClicks(items) // the call has confirmed the responses in any case
+			l.spoolClicks(items) // in any case, the call has confirmed the responses
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks
 		}
@@ -239,9 +241,9 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call takes no longer than the redirects' budget. The client's own timeout ensures that: a
-// context for each call would cost more than everything else in the loop. Only a Cluster
-// client needs the context, since it follows redirections between servers.
+// call takes at most the redirects' budget. The client's own timeout ensures that, because a
+// context for each call would cost more than everything else in the loop. Only a Cluster client
+// needs the context, because it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
 	if l.ctx != nil {
@@ -280,7 +282,7 @@ func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payloa
 	return s.encode(p.total + s.total), s.total
 }
 
-// count marks the clicks of the items that are not settled as durable.
+// count marks the clicks of the unsettled items as durable.
 func count(items []item) {
 	for i := range items {
 		if it := &items[i]; !it.settled && it.click != nil {
@@ -289,7 +291,7 @@ func count(items []item) {
 	}
 }
 
-// viaSpool settles items while Redis is away.
+// viaSpool settles items while Redis is unreachable.
 func (l *lane) viaSpool(items []item) {
 	for i := range items {
 		if it := &items[i]; !it.settled && (!it.current() || it.expired()) {
@@ -302,8 +304,8 @@ func (l *lane) viaSpool(items []item) {
 	}
 }
 
-// spoolClicks writes the clicks of the items that are not settled to the spool. If that fails
-// too, the visitors still get their responses, and a metric counts the lost clicks.
+// spoolClicks writes the clicks of the unsettled items to the spool. If that fails too, the
+// visitors still get their responses, and a metric counts the lost clicks.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
 	if payload == nil {
@@ -314,9 +316,9 @@ func (l *lane) spoolClicks(items []item) {
 		l.tellAway(l.lines.StillFailing(l.log.cfg.Now()))
 	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The next batch gets this number, so the flusher sees no gap and does not count these
-		// clicks as lost once more.
-		lost.Add(float64(max(0, clicks))) // negative if the batch only takes clicks back; a counter then panics
+		// The next batch gets this number. The flusher then sees no gap and does not count these
+		// clicks as lost a second time.
+		lost.Add(float64(max(0, clicks))) // a batch of undone clicks has a negative sum, for which a counter panics
 		l.tellLost(err, clicks)
 		return
 	}
@@ -325,7 +327,7 @@ func (l *lane) spoolClicks(items []item) {
 	l.nudge()
 }
 
-// tellLost logs that clicks are lost. It writes at most one line a second, because hundreds of
+// tellLost logs that clicks are lost. It writes at most one line per second, because hundreds of
 // batches may fail in a second. The metric includes losses that are not logged yet.
 func (l *lane) tellLost(err error, clicks int64) {
 	if lost := l.lost.DueAfter(time.Second, l.log.cfg.Now(), clicks); lost > 0 {
@@ -343,8 +345,8 @@ func (l *lane) lose(err error) {
 	spooling.Inc()
 	l.cause = err
 	l.tellAway(l.lines.Failed(l.log.cfg.Now()))
-	// Also spool the batches that Redis may have lost: if this process ends before it can
-	// resend them, its successor finds them there.
+	// Also spool the batches that Redis may have lost. If this process dies before it can resend
+	// them, its successor finds them in the spool.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
@@ -365,20 +367,20 @@ func (l *lane) regain() {
 	l.tellBack()
 }
 
-// tellAway logs that Redis is lost. A slow Redis may go away and come back many times, so times
-// is how many losses the line stands for, and 0 if it is too early for another line. If a loss
-// lasts longer than that, a later batch logs it.
+// tellAway logs the loss of Redis. A slow Redis may be lost and recover many times. times is the
+// number of losses that the line reports, or 0 if it is too early for another line. If a loss lasts
+// longer than that, a later batch logs it.
 func (l *lane) tellAway(times int64) {
 	if times > 0 {
-		slog.Warn("Redis does not answer or refuses writes; clicks go to the local disk",
+		slog.Warn("Redis does not answer or refuses writes; writing clicks to the local disk",
 			"partition", l.caller.part, "error", l.cause, "times", times)
 	}
 }
 
-// tellBack logs that Redis is back, if its loss was logged.
+// tellBack logs the recovery of Redis, if its loss was logged.
 func (l *lane) tellBack() {
 	if away, told := l.lines.Worked(l.log.cfg.Now()); told {
-		slog.Warn("Redis answers again; clicks no longer go to the local disk", "partition", l.caller.part, "away", away.Round(time.Millisecond).String())
+		slog.Warn("Redis answers again; sending clicks to Redis", "partition", l.caller.part, "away", away.Round(time.Millisecond).String())
 	}
 }
 

@@ -17,45 +17,45 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Config says where clicks go.
+// Config configures the storage of clicks.
 type Config struct {
 	Redis redisdb.Config
-	// Bytes bounds the click log in Redis, over all partitions together.
+	// Bytes limits the click log in Redis, over all partitions together.
 	Bytes int64
-	// SpoolDir is where clicks are kept while Redis is away. It must outlive the process.
+	// SpoolDir is the directory for clicks while Redis is unreachable. It must outlive the process.
 	SpoolDir string
-	// SpoolMax bounds the spool in bytes. Clicks that do not fit are lost, and a metric counts
+	// SpoolMax limits the spool in bytes. Clicks that do not fit are lost, and a metric counts
 	// them.
 	SpoolMax int64
-	// Budget is how long a redirect waits for Redis before its click is spooled.
+	// Budget is the time that a redirect waits for Redis before its click is spooled.
 	Budget time.Duration
 	Now    func() time.Time
 }
 
-// Answer is a redirect that is ready to be sent once it is confirmed.
+// Answer is a redirect that can be sent once it is confirmed.
 type Answer interface {
 	// Partition returns the partition whose log confirms the response.
 	Partition() int
-	// Current returns false if something that the response depends on was invalidated.
+	// Current returns false if anything that the response depends on has been invalidated.
 	Current() bool
 	// Expired reports whether the response is too old to be sent unconfirmed.
 	Expired() bool
 }
 
-// Outcome is what [Log.Confirm] says about a response.
+// Outcome is the result of [Log.Confirm].
 type Outcome struct {
-	// Again asks the caller to resolve the address once more, because the response is out of date.
+	// Again asks the caller to resolve the address again, because the response is stale.
 	Again bool
 	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
 }
 
-// Log gathers clicks and confirms answers. It is safe for concurrent use.
+// Log collects clicks and confirms answers. It is safe for concurrent use.
 type Log struct {
 	cfg   Config
 	id    string
 	fast  redis.UniversalClient // for calls within the redirect's budget
-	slow  redis.UniversalClient // for calls that no redirect waits for
+	slow  redis.UniversalClient // for calls without a waiting redirect
 	lanes []*lane
 }
 
@@ -112,20 +112,20 @@ func (l *Log) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Confirm makes click durable and says whether answer may be sent. click is nil for a visit
-// that does not count.
+// Confirm makes click durable and reports whether answer may be sent. click is nil for a visit that
+// does not count.
 func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo takes back a click that was counted although its response was not sent.
+// Undo removes a click that was counted although its response was not sent.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
-// Run maintains the log until ctx ends: it drains the spool, returns to Redis after an
-// outage, and takes over the spools of dead processes. At the end it writes the last
-// clicks to Redis if that works within a few seconds. Otherwise they stay in the spool.
+// Run maintains the log until ctx ends. It drains the spool, returns to Redis after an outage, and
+// takes over the spools of dead processes. At the end it tries for a few seconds to write the last
+// clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, lane := range l.lanes {
@@ -136,7 +136,7 @@ func (l *Log) Run(ctx context.Context) error {
 		for {
 			pause := 5 * time.Second
 			if l.adopt(ctx) {
-				pause = cycle / 2 // Redis was full; try again soon, since the flusher makes room
+				pause = cycle / 2 // Redis was full; retry soon, because the flusher frees memory
 			}
 			select {
 			case <-ctx.Done():
@@ -159,14 +159,14 @@ func (l *Log) close() error {
 		left = left || !empty
 		errs = append(errs, err)
 	}
-	if !left { // otherwise the process that takes over the spool signs off for this one
-		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // at worst, this process is counted as missing
+	if !left { // otherwise the process that takes over the spool signs off this process
+		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // if this fails, the process is counted as missing
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// adopt sends the clicks that dead processes left in the directory to Redis, and signs off
-// for these processes. It reports whether it sent some clicks and more are left.
+// adopt sends the clicks that dead processes left in the directory to Redis, and signs off these
+// processes. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether some of its clicks remain
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
@@ -185,7 +185,7 @@ func (l *Log) adopt(ctx context.Context) (more bool) {
 	}
 	for id, some := range left {
 		if !some {
-			_ = l.slow.HDel(ctx, producersKey, id).Err() // at worst, the process is counted as missing
+			_ = l.slow.HDel(ctx, producersKey, id).Err() // if this fails, the process is counted as missing
 		}
 	}
 	return more
@@ -201,8 +201,8 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
 		r, err := c.call(ctx, l.slow, name, list, false)
 		if err == nil && r.code == gap && list[0].number > r.last+1 {
-			// Accept the gap, because the process that could fill it is dead. The flusher counts the
-			// missing clicks as lost.
+			// Accept the gap, because the process that could fill it has died. The flusher counts
+			// the missing clicks as lost.
 			r, err = c.call(ctx, l.slow, name, list, true)
 		}
 		if err != nil {

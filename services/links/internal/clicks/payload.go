@@ -7,14 +7,13 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// A payload is a batch of clicks: a version, the producer's running total after this batch,
-// and distinct clicks with their counts. The producer adds up equal clicks, so a hot link
-// costs one entry per batch, not one per visit. A count below zero takes clicks back. The
-// name of a rule follows only if a bit in the device's byte says so, so links without rules
-// need no byte for it.
+// A payload is a batch of clicks. It consists of a version, the producer's running total after this
+// batch, and distinct clicks with their counts. The producer adds up equal clicks, so a popular
+// link costs one entry per batch and not one per visit. A negative count undoes clicks. A bit in
+// the byte of the device announces the name of a rule, so links without rules need no byte for it.
 const (
 	payloadVersion = 1
-	withRule       = 0x80 // in the device's byte
+	withRule       = 0x80 // in the byte of the device
 )
 
 var errPayload = errors.New("broken click payload")
@@ -24,14 +23,14 @@ type tuple struct {
 	n     int64
 }
 
-// sums adds up the clicks of one batch. It is reused from batch to batch.
+// sums adds up the clicks of one batch. It is reused for each batch.
 type sums struct {
 	index map[link.Click]int
 	list  []tuple
 	total int64
 }
 
-// add counts n clicks like c. A negative n takes clicks back.
+// add counts n clicks equal to c. A negative n undoes clicks.
 func (s *sums) add(c link.Click, n int64) {
 	s.total += n
 	if last := len(s.list) - 1; last >= 0 && s.list[last].click == c {
@@ -81,7 +80,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// decode reads a payload and calls each with its clicks.
+// decode parses a payload and calls each with its clicks.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
 	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses its
-	// data. It is longer than clicks usually wait for the flusher.
+	// keepFor is the time for which a producer keeps batches in memory, to resend them if Redis
+	// loses its data. It is longer than clicks are usually pending.
 	keepFor = 15 * time.Second
-	// keepBytes bounds the bytes of the batches that a producer keeps.
+	// keepBytes limits the size of the batches that a producer keeps.
 	keepBytes = 16 << 20
 )
 
@@ -18,13 +18,13 @@ type producer struct {
 	name  string
 	next  int64 // number of the next batch
 	total int64 // clicks in all batches so far
-	acked int64 // the last batch that Redis is known to have
+	acked int64 // last batch that Redis is known to have
 	kept  []numbered
-	size  int       // the bytes of the kept batches
-	at    time.Time // the time of the last batch
+	size  int       // bytes of the kept batches
+	at    time.Time // time of the last batch
 }
 
-// add adds the next batch. The producer keeps it until Redis has it, and for some seconds
+// add adds the next batch. The producer keeps the batch until Redis has it, and for some seconds
 // longer in case Redis loses it.
 func (p *producer) add(b numbered, clicks int64) {
 	p.next, p.total, p.at = b.number+1, p.total+clicks, b.at
@@ -43,8 +43,8 @@ func (p *producer) keep(b numbered) {
 	p.kept = p.kept[drop:]
 }
 
-// missing appends to dst the kept batches that Redis is not known to have, up to limit bytes.
-// all is false if some did not fit. Usually Redis has every kept batch.
+// missing appends to dst the kept batches that Redis is not known to have, up to limit bytes. all
+// is false if some did not fit. Usually Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true
@@ -59,8 +59,8 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	return dst, true
 }
 
-// learn records the last batch that a call found in Redis. before is the value of acked when the
-// call started. If another call has changed acked since then, its newer result stays.
+// learn records the last batch that a call found in Redis. before is the value of acked at the
+// start of the call. If another call has changed acked since then, its newer result is kept.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

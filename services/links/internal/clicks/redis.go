@@ -17,7 +17,7 @@ import (
 // b (batch) and c (payload).
 func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
 
-// batchKey returns the key for the number of a producer's last batch in the stream.
+// batchKey returns the key of the number of a producer's last batch in the stream.
 func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
@@ -25,28 +25,27 @@ func batchKey(part int, producer string) string {
 // flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is the key of a hash with a [sign] for each process that may hold clicks, by
-// the process's id.
+// producersKey is the key of a hash with a [sign] for each process that may hold clicks, by process
+// ID.
 var producersKey = invalidation.Prefix(0) + "producers"
 
-// producerLife is how long Redis remembers the last batch of a producer that sends nothing.
-// If a spool is drained later than that, the flusher still recognises the batches that it
-// has counted already.
+// producerLife is the time for which Redis keeps the last batch number of an inactive producer. If
+// a spool is drained later than that, the flusher still recognises batches that it has already
+// counted.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is how much an entry counts toward the click log's bound in addition to its
-// payload.
+// entryBytes is the size of an entry without its payload, for the limit of the click log.
 const entryBytes = 100
 
-// appendScript appends batches and reads the log of invalidations. It appends even if
-// links have changed: every click is recorded, and only the response may have to change.
+// appendScript appends batches and reads the log of invalidations. It appends even if links have
+// changed, because every click is recorded and only the response may have to change.
 //
 // Each partition has its own script. One server of a Cluster may hold several partitions, and
 // NOSCRIPT must mean that the server is new to this partition (see package invalidation).
 //
 // KEYS: head, log, clicks, the producer's last batch.
-// ARGV: epoch, number, process, producer, bound in bytes, whether the first batch
-// may leave a gap, and then each batch's number and payload.
+// ARGV: epoch, number, process, producer, limit in bytes, whether the first batch may leave a gap,
+// and then the number and payload of each batch.
 func appendScript(part int) *redis.Script {
 	return redis.NewScript("-- " + strconv.Itoa(part) + invalidation.CheckLua + `
 local last, code, added = tonumber(redis.call('GET', KEYS[4]) or '0'), 0, 0
@@ -74,18 +73,18 @@ type code int64
 
 const (
 	appended code = iota
-	gap           // batches before the first one are missing
+	gap           // batches before the first batch are missing
 	full          // Redis has no room for the rest
 )
 
-// reply is what appendScript found and did.
+// reply is the result of appendScript.
 type reply struct {
 	code code
-	last int64 // the producer's last batch that Redis has now
+	last int64 // last batch of the producer that Redis has now
 	news invalidation.News
 }
 
-// numbered is a batch with its place in a producer's sequence.
+// numbered is a batch with its number in a producer's sequence.
 type numbered struct {
 	number  int64
 	payload []byte
@@ -98,8 +97,8 @@ type caller struct {
 	process  string
 	bound    int64
 	script   *redis.Script
-	follower *invalidation.Follower // nil if the caller ignores the news
-	keys     map[string][]string    // the Redis keys for the process's own sequences, made once
+	follower *invalidation.Follower // nil if the caller does not need the news
+	keys     map[string][]string    // Redis keys of the process's own sequences, created once
 	fits     atomic.Int64           // see room
 }
 
@@ -127,17 +126,16 @@ func (c *caller) position() invalidation.Position {
 	return c.follower.At()
 }
 
-// roomMax bounds what a call carries besides a redirect's own batch.
+// roomMax limits the size of further batches in a call with a redirect's own batch.
 const roomMax = 512 << 10
 
-// room returns how many bytes of batches a call should carry. If the first batch is larger,
-// the call carries it alone. Redis needs memory for the call itself, so a full Redis refuses
-// a call that is too large, however often it is repeated. The caller therefore resends
-// refused batches in smaller and smaller calls.
+// room returns the maximum size of the batches in a call. A larger first batch is sent alone. Redis
+// needs memory for the call itself. A full Redis therefore rejects a large call however often it is
+// repeated, and the caller resends rejected batches in smaller and smaller calls.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
-// heed adjusts room after a response. Two concurrent calls may overwrite each other's
-// adjustment; the next answer corrects that.
+// heed adjusts room after a response. Two concurrent calls may overwrite each other's adjustment,
+// which the next answer corrects.
 func (c *caller) heed(r reply, sent []numbered) {
 	var size int64
 	for _, b := range sent {
@@ -152,8 +150,8 @@ func (c *caller) heed(r reply, sent []numbered) {
 	}
 }
 
-// call appends batches of a producer. If there are none, it only reads the log. force lets
-// the first batch leave a gap. After an error, it is unknown which batches were appended.
+// call appends batches of a producer. Without batches, it only reads the log. force allows the
+// first batch to leave a gap. After an error, it is unknown which batches were appended.
 func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
 	at := c.position()
 	forced := "0"

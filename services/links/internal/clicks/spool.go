@@ -14,20 +14,20 @@ import (
 	"syscall"
 )
 
-// spool keeps a process's clicks for one partition on local disk while Redis is full or does
-// not answer. It is a sequence of files. Records are written to the last file. The first file
-// is drained and then removed, so the disk holds little more than the waiting clicks.
+// spool stores a process's clicks for one partition on local disk while Redis is full or
+// unreachable. It is a sequence of files. Records are appended to the last file. The first file is
+// drained and then removed, so the disk contains little more than the pending clicks.
 //
-// A record is one write to a file opened for appending. A killed process leaves whole
-// records, and at most one incomplete record at the end. The visitors of that record have no
-// answer yet. Records are not synced to the disk. If the machine loses power, it loses the
-// last records, as Redis does.
+// A record is one write to a file opened for appending. A killed process leaves complete records,
+// and at most one incomplete record at the end. The visitors of that record have not received a
+// response. Records are not synced to the disk. If the machine loses power, it loses the last
+// records, as Redis does.
 type spool struct {
 	dir, id string
 	part    int
 	max     int64
 	files   []*spoolFile // at least one
-	seq     int          // the number of the last file
+	seq     int          // number of the last file
 }
 
 type spoolFile struct {
@@ -63,7 +63,7 @@ func numberedOf(run []record) []numbered {
 	return out
 }
 
-// upTo counts the records at the start of run that have a number up to last.
+// upTo returns the number of records at the start of run with a number up to last.
 func upTo(run []record, last int64) int {
 	n := 0
 	for n < len(run) && run[n].number <= last {
@@ -88,8 +88,8 @@ func (s *spool) begin() error {
 	return nil
 }
 
-// openSpoolFile opens a file and locks it. Without the lock, other processes would treat it
-// as the spool of a dead process.
+// openSpoolFile opens and locks a file. Without the lock, other processes would treat the file as
+// the spool of a dead process.
 func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -107,8 +107,8 @@ func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	return &spoolFile{seq: seq, path: path, file: f, size: info.Size()}, nil
 }
 
-// leftSpools opens the spools that dead processes left in dir. It skips files of living
-// processes, which are locked.
+// leftSpools opens the spools that dead processes left in dir. It skips files of living processes,
+// which are locked.
 func leftSpools(dir, own string) []*spool {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+spoolSuffix))
 	if err != nil {
@@ -137,7 +137,7 @@ func leftSpools(dir, own string) []*spool {
 	return left
 }
 
-// parseSpoolName reads id.part.seq.clicks.
+// parseSpoolName parses id.part.seq.clicks.
 func parseSpoolName(name string) (id string, part, seq int, ok bool) {
 	fields := strings.Split(strings.TrimSuffix(name, spoolSuffix), ".")
 	if len(fields) != 3 {
@@ -178,7 +178,7 @@ func (s *spool) append(r record) error {
 	}
 	n, err := f.file.Write(rec)
 	if err != nil {
-		// Remove a partial record. Otherwise the records after it could not be read.
+		// Remove a partial record. Otherwise later records could not be read.
 		if n > 0 {
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
@@ -195,8 +195,8 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads records that are not drained yet. It reads about limit bytes, but at least one
-// record. All returned records belong to the same sequence.
+// next reads records that are not drained yet. It reads about limit bytes, but at least one record.
+// All returned records belong to the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]
@@ -204,7 +204,7 @@ func (s *spool) next(limit int) ([]record, error) {
 		if len(run) > 0 || err != nil || len(s.files) == 1 {
 			return run, err
 		}
-		if err := f.remove(); err != nil { // f has been read to its end
+		if err := f.remove(); err != nil { // f has been read completely
 			return nil, err
 		}
 		s.files = s.files[1:]
@@ -213,7 +213,8 @@ func (s *spool) next(limit int) ([]record, error) {
 }
 
 func (f *spoolFile) next(limit int) ([]record, error) {
-	// One read for all records: while Redis is away, the same ones are read several times a second.
+	// Read all records at once. While Redis is unreachable, the same records are read several times
+	// per second.
 	buf, err := f.readAt(f.read, min(max(int64(limit), recordHead), f.size-f.read))
 	if err != nil && !errors.Is(err, io.EOF) { // the file may have been cut off; see torn
 		return nil, f.torn(f.read, err)
@@ -223,7 +224,7 @@ func (f *spoolFile) next(limit int) ([]record, error) {
 		rest := buf[at-f.read:]
 		if len(rest) < recordHead {
 			if len(out) > 0 {
-				break // the next call reads it
+				break // read by the next call
 			}
 			return out, f.torn(at, io.ErrUnexpectedEOF)
 		}
@@ -255,15 +256,15 @@ func (f *spoolFile) next(limit int) ([]record, error) {
 	return out, nil
 }
 
-// readAt returns size bytes of the file. With io.EOF it returns those that are there.
+// readAt returns size bytes of the file. With io.EOF it returns fewer bytes.
 func (f *spoolFile) readAt(at, size int64) ([]byte, error) {
 	buf := make([]byte, size)
 	n, err := f.file.ReadAt(buf, at)
 	return buf[:n], err
 }
 
-// torn handles an unreadable record. It gives up the rest of the file, because the lengths
-// there cannot be trusted.
+// torn handles an unreadable record. It discards the rest of the file, because the lengths in it
+// cannot be trusted.
 func (f *spoolFile) torn(at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errPayload) {
 		f.size = at
@@ -272,8 +273,8 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained marks the records in run as drained, because Redis has them now. next must have just
-// returned them.
+// drained marks the records in run as drained, because Redis has them now. The last call of next
+// must have returned them.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]
 	for _, r := range run {

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// probeFirst and probeMax bound the pause between probes of a Redis that does not answer. If
-	// Redis is lost again and again, it is probed less and less often, since each loss makes all
-	// answers uncertain for a second.
+	// probeFirst and probeMax limit the pause between probes of a Redis that does not answer. If
+	// Redis is lost repeatedly, it is probed less often, because each loss makes all answers
+	// uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is the time between two checks of a partition without redirects. Its server may be
-	// replaced meanwhile, and the new one may lack the clicks of the last seconds.
+	// idle is the interval between checks of a partition without redirects. Its server may be
+	// replaced, and the new server may lack the clicks of the last seconds.
 	idle = time.Second
 )
 
-// tend switches back to Redis after an outage, drains the spool, and checks Redis once a
-// second when no redirect does.
+// tend switches back to Redis after an outage, drains the spool, and checks Redis once per second
+// if there are no redirects.
 func (l *lane) tend(ctx context.Context) {
 	var due, regained time.Time
 	pause, checked := probeFirst, time.Time{}
@@ -34,7 +34,7 @@ func (l *lane) tend(ctx context.Context) {
 		case <-l.wakeTend:
 		case <-timer.C:
 		}
-		now := time.Now() // real time: it only paces the probes
+		now := time.Now() // in real time, because it only paces the probes
 		wasAway := l.away.Load()
 		switch {
 		case !wasAway:
@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // in case Redis is lost again soon
+			pause = min(2*pause, probeMax) // for the case that Redis is lost again soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -67,9 +67,9 @@ func (l *lane) tend(ctx context.Context) {
 	}
 }
 
-// probe checks whether Redis answers within the redirects' budget, and switches back to Redis
-// if it does. The call also carries the batches that may not have arrived. If Redis always
-// answers, but too slowly, it still counts as away.
+// probe checks whether Redis answers within the redirects' budget, and switches back to Redis if it
+// does. The call also sends the batches that Redis may lack. A Redis that always answers too slowly
+// is still treated as lost.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		s, err := l.send(ctx, l.log.fast, &l.live, nil)
@@ -89,13 +89,13 @@ func (l *lane) probe(ctx context.Context) bool {
 // sent is the outcome of a call by send.
 type sent struct {
 	reply
-	before   int64 // the last batch that Redis was known to have
-	all      bool  // the call had room for all of these batches
+	before   int64 // last batch that Redis was known to have
+	all      bool  // all of these batches fit into the call
 	caughtUp bool  // see [invalidation.Follower.Hear]
 }
 
-// send sends the producer's batches that Redis may lack. If there is room for all of them,
-// it also sends the records in more.
+// send sends the producer's batches that Redis may lack. If all of them fit, it also sends the
+// records in more.
 func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, more []record) (s sent, err error) {
 	l.state.Lock()
 	list, all := p.missing(nil, l.caller.room())
@@ -115,10 +115,10 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 	return s, nil
 }
 
-// drain sends the spool to Redis, many batches per call, and reports whether to call it again
-// soon. While Redis is away, drain stops when a probe is due. Otherwise it might never stop,
-// because redirects add to the spool. If a call fails while Redis is away, the next attempt
-// waits for the probe: each attempt reads as much of the spool as fits into a call.
+// drain sends the spool to Redis, many batches per call, and reports whether to call it again soon.
+// While Redis is unreachable, drain stops when a probe is due. Otherwise it might never stop,
+// because redirects add to the spool. If a call fails while Redis is unreachable, the next attempt
+// waits for the probe, because each attempt reads as much of the spool as fits into a call.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
@@ -135,14 +135,14 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// The spool holds live batches only in case this process dies. While it runs, it has them
-			// in memory and sends them with the next live call.
+			// The spool contains live batches only for the case that this process dies. While the
+			// process runs, it has them in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
 				continue
 			}
-			// Send with a longer timeout than that of redirects.
+			// Send with a longer timeout than redirects have.
 			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
 				return !l.away.Load()
 			}
@@ -155,8 +155,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	return false
 }
 
-// sendLate sends spooled batches. Before them it sends earlier ones that Redis may have lost.
-// It reports whether the spool got shorter, or another call may make it shorter.
+// sendLate sends spooled batches, after resending earlier batches that Redis may have lost. It
+// reports whether the spool got shorter, or another call may make it shorter.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	s, err := l.send(ctx, l.log.slow, &l.late, run)
 	if err != nil {
@@ -167,8 +167,8 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	return s.code != full && (done > 0 || s.last != s.before)
 }
 
-// drained removes records from the spool that are in Redis now. For some seconds it keeps
-// their late batches in memory, in case Redis loses them.
+// drained removes records from the spool that Redis has received. It keeps their late batches in
+// memory for some seconds, in case Redis loses them.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return
@@ -186,8 +186,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check finds out whether Redis has lost batches, or has no memory left. It skips the live
-// batches if there are redirects, because their own calls find out.
+// check detects whether Redis has lost batches or has no memory left. It skips the live batches if
+// there are redirects, because their calls detect the same.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -195,7 +195,7 @@ func (l *lane) check(ctx context.Context) {
 		l.checkOne(ctx, &l.live)
 	}
 	if l.refused.Swap(false) {
-		// Either the click log has reached its own bound, or Redis has no memory. Another write shows
+		// Either the click log has reached its limit, or Redis has no memory. Another write shows
 		// which, and the client records its outcome (see redisdb).
 		_ = l.log.slow.Set(ctx, "lr:probe", 1, time.Minute).Err()
 	}
@@ -211,7 +211,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 	for range 64 {
 		s, err := l.send(ctx, l.log.slow, p, nil)
 		if err != nil {
-			return // the redirects' calls notice the error themselves
+			return // the calls of redirects get the same error
 		}
 		if s.last < s.before {
 			slog.WarnContext(ctx, "Redis has lost clicks; sending them again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
@@ -225,8 +225,8 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 	}
 }
 
-// close settles the open batch and sends the rest to Redis if that works at once.
-// Otherwise it leaves the spool to the next process.
+// close settles the open batch and tries once to send the rest to Redis. If that fails, it leaves
+// the spool to the next process.
 func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	l.mu.Lock()
 	l.quit = true
@@ -238,9 +238,9 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	close(l.wake)
 	<-l.stopped
 	if l.away.Load() {
-		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are in the spool
+		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // the spool contains batches that do not arrive
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to the spool now, so drain need not stop for a probe
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added now, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

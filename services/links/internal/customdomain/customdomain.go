@@ -1,11 +1,11 @@
-// Package customdomain holds the rules for customers' host names: which names may be
-// claimed, how ownership is proven, and what a claim allows.
+// Package customdomain contains the rules for customers' host names: valid names, the proof of
+// ownership, and the permissions of a claim.
 //
-// Several accounts may claim a name. The first account whose token is found in the DNS
-// owns it. A verified domain is checked again every day. If its proof disappears, nothing
-// changes at first, because people may remove the record by mistake and put it back. If the
-// proof is missing for [Lapse], the domain takes no new links, and another account may verify
-// the name. Redirects keep working until another account does so.
+// Several accounts may claim a name. The first account with a token in the DNS owns the name. A
+// verified domain is checked again every day. If its proof disappears, nothing changes at first,
+// because the record may have been removed by mistake. If the proof is missing for [Lapse], no new
+// links can be created on the domain, and another account may verify the name. Redirects keep
+// working until then.
 //
 // Other packages use domains through [Service]. The other types use no clock and do no I/O.
 package customdomain
@@ -21,16 +21,16 @@ import (
 	"github.com/linkreel/linkreel/libs/paging"
 )
 
-// How often proofs are checked, and how long one may be missing.
+// Intervals of checks, and the time for which a proof may be missing.
 const (
-	// Recheck is the time between two checks of a proof that was found.
+	// Recheck is the interval between checks of an existing proof.
 	Recheck = 24 * time.Hour
-	// Lapse is how long a proof may be missing before the name is open to others.
+	// Lapse is the time for which a proof may be missing before other accounts may verify the name.
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a record that was put back is found soon. Each further failure
-	// doubles the pause, up to [Recheck].
+	// than Recheck, so that a restored record is found soon. Each further failure doubles the
+	// pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -46,7 +46,7 @@ func NotVerified() error {
 	return apierr.New(apierr.DomainNotVerified, "The domain is not verified. Add its TXT record, verify it, and try again.")
 }
 
-// Taken returns the error for a name that is already verified, or claimed by this account.
+// Taken returns the error for a name that is already verified, or already claimed by this account.
 func Taken() error {
 	return apierr.New(apierr.DomainTaken,
 		"This host name is already claimed or verified. Delete the other domain first, or use another host name.")
@@ -62,12 +62,12 @@ func DefaultInUse() error {
 	return apierr.New(apierr.DomainInUse, "This is the account's default domain. Set another default first (PATCH /api/v1/account).")
 }
 
-// DefaultUnusable returns the error for a link that names no domain, if the account's default
-// domain cannot take it: it no longer exists (gone), or its proof has been missing for
-// [Lapse].
+// DefaultUnusable returns the error for a link without a domain in the request, if the account's
+// default domain cannot be used. Either the domain no longer exists (gone), or its proof has been
+// missing for [Lapse].
 //
-// A default no longer exists only if it was deleted while an owner made it the default. The link
-// is refused and not created on another host, because there it would get an address that the
+// A default no longer exists only if it was deleted at the time when an owner made it the default.
+// The link is rejected and not created on another host, because it would get an address that the
 // account does not want.
 func DefaultUnusable(gone bool) error {
 	is := "is no longer verified. Verify it again, send a domainId,"
@@ -78,9 +78,9 @@ func DefaultUnusable(gone bool) error {
 		"The account's default domain "+is+" or set another default in the console's settings or by PATCH /api/v1/account.")
 }
 
-// Full returns the error for a domain beyond the account's limit.
+// Full returns the error for a domain over the account's limit.
 func Full() error {
-	return apierr.New(apierr.QuotaExceeded, "The account has as many domains as its limit allows. Delete one, or ask for a higher limit.")
+	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for domains. Delete one, or ask the operator for a higher limit.")
 }
 
 // Domain is an account's claim to a host name.
@@ -93,54 +93,54 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // the first check that missed the proof since it was last found; zero if none
-	Failures     int       // failed checks in a row; each makes the pause longer
-	Failure      string    // why the last check failed, in words; "" if it did not fail
+	FailingSince time.Time // first check without the proof since it was last found, or zero
+	Failures     int       // consecutive failed checks; each makes the pause longer
+	Failure      string    // explanation of the last check's failure, or ""
 	NextCheckAt  time.Time // zero while pending, because only the owner can start a check then
 
-	// Pages are the addresses to which the host redirects visits that no link serves. They work
-	// once the domain is verified.
+	// Pages are the URLs to which the host redirects visits that no link serves. They are used once
+	// the domain is verified.
 	Pages Pages
 
-	// Visits is the number of visits that no link served, over the domain's whole life.
+	// Visits is the total number of visits that no link served.
 	Visits int64
 
-	// Certificate is the certificate's state as the domain's owner sees it. Package certificate
-	// holds the certificate itself, and writes both in the same transaction.
+	// Certificate is the state of the certificate for the domain's owner. Package certificate
+	// stores the certificate itself, and writes both in one transaction.
 	Certificate Certificate
 }
 
-// Place returns the domain's place in its account's list.
+// Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are the addresses of a host for visits of "/", of addresses without a link, and of
-// links that have ended.
+// Pages are the URLs of a host for visits of "/", of addresses without a link, and of expired
+// links.
 type Pages struct{ Home, NotFound, Expired Page }
 
-// Page is an address. Given is the text that the owner wrote, and Location its form for a
-// Location header. Both are empty if the host has no such page.
+// Page is a URL. Given is the owner's text, and Location its form for a Location header. Both are
+// empty if the host has no such page.
 type Page struct{ Given, Location string }
 
 // Certificate is the state of a host name's TLS certificate.
 type Certificate struct {
 	Status    CertificateStatus
-	ExpiresAt time.Time // zero when there is none
-	Error     string    // why the last order failed, in words; "" if it did not fail
+	ExpiresAt time.Time // zero if there is no certificate
+	Error     string    // explanation of the last order's failure, or ""
 }
 
-// CertificateStatus names the state of a certificate.
+// CertificateStatus is the state of a certificate.
 type CertificateStatus string
 
 // The states of a certificate.
 const (
-	NoCertificate      CertificateStatus = ""        // nobody has visited the name over TLS
-	CertificatePending CertificateStatus = "pending" // the first one is being ordered
+	NoCertificate      CertificateStatus = ""        // the name has not been visited over TLS
+	CertificatePending CertificateStatus = "pending" // the first certificate is being ordered
 	CertificateIssued  CertificateStatus = "issued"
-	CertificateFailed  CertificateStatus = "failed" // there is no valid one, and the last order failed
+	CertificateFailed  CertificateStatus = "failed" // there is no valid certificate, and the last order failed
 )
 
-// Shown returns the certificate's state at the time now. An expired certificate counts as failed,
-// although it was stored as issued.
+// Shown returns the certificate's state at now. An expired certificate counts as failed, although
+// it is stored as issued.
 func (c Certificate) Shown(now time.Time) Certificate {
 	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
 		c.Status = CertificateFailed
@@ -151,16 +151,16 @@ func (c Certificate) Shown(now time.Time) Certificate {
 	return c
 }
 
-// ID returns the id of an account's claim to a host name. If the account claims the name
-// again, it gets the same id, so that slugs of its deleted links stay in quarantine.
+// ID returns the ID of an account's claim to a host name. A second claim of the same name by the
+// account gets the same ID, so that slugs of its deleted links stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
 
-// IsID reports whether id is the id of a domain.
+// IsID reports whether id is a domain ID.
 func IsID(id string) bool { return strings.HasPrefix(id, "dom_") }
 
-// Record returns the DNS record that proves the claim.
+// Record returns the name of the DNS record that proves the claim.
 func (d *Domain) Record() (name, value string) {
 	return RecordName(d.Hostname), "linkreel-verify=" + d.Token
 }
@@ -168,30 +168,30 @@ func (d *Domain) Record() (name, value string) {
 // RecordName returns the DNS name of the proof for a host name.
 func RecordName(hostname string) string { return "_linkreel." + hostname }
 
-// Verified reports whether the domain may take new links at now.
+// Verified reports whether links may be created on the domain at now.
 func (d *Domain) Verified(now time.Time) bool {
 	return !d.VerifiedAt.IsZero() && !d.Lapsed(now)
 }
 
-// Lapsed reports whether the proof has been missing for so long that another account may verify
-// the name.
+// Lapsed reports whether the proof has been missing for so long that another account may verify the
+// name.
 func (d *Domain) Lapsed(now time.Time) bool {
 	return !d.FailingSince.IsZero() && now.Sub(d.FailingSince) >= Lapse
 }
 
-// Outcome is what a check of the proof found.
+// Outcome is the result of a check of the proof.
 type Outcome int
 
 // The outcomes of a check.
 const (
 	Proven  Outcome = iota
-	Missing         // the DNS answered, and the proof is not there
-	Unknown         // no name server answered; it counts neither for nor against the claim
-	Lost            // the proof is there, but another account owns the name now
+	Missing         // the DNS answered, without the proof
+	Unknown         // no name server answered; the claim does not change
+	Lost            // the proof exists, but another account owns the name now
 )
 
-// Inspect compares the TXT records found at [Domain.Record] with the proof. err is the error
-// of the look-up. The returned text tells the domain's owner why the proof was not found.
+// Inspect compares the TXT records at [Domain.Record] with the proof. err is the error of the
+// lookup. The returned text explains to the domain's owner why the proof was not found.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
 	switch {
@@ -205,9 +205,9 @@ func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
 }
 
-// Checked records the outcome of a check. Whatever the outcome, it moves the next check of a
-// verified domain into the future. Otherwise a domain that cannot be checked would stay at
-// the head of the queue and delay the others.
+// Checked records the outcome of a check. For every outcome, it moves the next check of a verified
+// domain into the future. Otherwise a domain that cannot be checked would stay at the head of the
+// queue and delay the others.
 func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	d.CheckedAt, d.Failure = now, reason
 	if o == Proven {
@@ -219,12 +219,12 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 		return
 	}
 	d.Failures++
-	// A claim that was never proven is checked only when its owner asks.
+	// An unproven claim is checked only at its owner's request.
 	if d.VerifiedAt.IsZero() {
 		return
 	}
 	switch o {
-	// FailingSince stays as it is: an outage of name servers must not make a domain lapse.
+	// Do not change FailingSince: an outage of name servers must not make a domain lapse.
 	case Unknown:
 		d.NextCheckAt = now.Add(backOff(retryUnknown, d.Failures))
 		return
@@ -243,9 +243,9 @@ func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }
 
-// CheckHostname checks a name for a custom domain and returns it in lower case. It must be a
-// DNS name of two or more labels in ASCII. Addresses, ports, wildcards and our own host names
-// are refused.
+// CheckHostname checks a name for a custom domain and returns it in lower case. It must be a DNS
+// name of two or more labels in ASCII. IP addresses, ports, wildcards and our own host names are
+// rejected.
 func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	bad := func(message string) (string, *apierr.Detail) {
 		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: message}
@@ -269,7 +269,7 @@ func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	// Browsers read a name as an IPv4 address if its last label is all digits or starts
 	// with 0x.
 	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
-		return bad("Use a DNS name, not an address.")
+		return bad("Use a DNS name, not an IP address.")
 	}
 	if slices.Contains(own, name) {
 		return "", &apierr.Detail{Code: apierr.NotAllowed, Message: "This host name belongs to this Linkreel installation. Use one of your own."}

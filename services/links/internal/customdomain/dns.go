@@ -11,14 +11,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// DNS looks for proofs. It sends TXT queries to the configured resolvers. It contacts no
-// other server, whatever the responses say.
+// DNS looks up proofs. It sends TXT queries to the configured resolvers. It contacts no other
+// server, whatever the responses contain.
 type DNS struct {
 	servers []string
 	client  dns.Client
 }
 
-// NewDNS returns a DNS that asks the resolver at host:port. If resolver is empty, it asks the
+// NewDNS returns a DNS that uses the resolver at host:port. If resolver is empty, it uses the
 // system's resolvers.
 func NewDNS(resolver string) (*DNS, error) {
 	d := &DNS{client: dns.Client{Timeout: 2 * time.Second}}
@@ -40,8 +40,8 @@ func NewDNS(resolver string) (*DNS, error) {
 	return d, nil
 }
 
-// Texts looks up the TXT records of a name. The list is empty if there are none. An
-// error means that no server answered the question.
+// Texts looks up the TXT records of a name. The list is empty if the name has none. An error means
+// that no server answered the query.
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
@@ -49,7 +49,7 @@ func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Ask twice, since a lost datagram is the most common failure.
+	// Send the query twice, because a lost datagram is the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)
@@ -81,8 +81,8 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	return r, err
 }
 
-// textsOf returns every TXT record of the response, whatever its name: if the name in the
-// question is a CNAME, the records have another name.
+// textsOf returns every TXT record of the response, whatever its name, because the records have
+// another name if the name in the query is a CNAME.
 func textsOf(r *dns.Msg) []string {
 	var out []string
 	for _, rr := range r.Answer {

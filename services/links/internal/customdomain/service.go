@@ -15,33 +15,33 @@ import (
 
 // Store keeps claims and the owners of host names.
 type Store interface {
-	// Domain finds a claim of the account. It returns NotFound if there is none.
+	// Domain returns a claim of the account, or the error NotFound.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
-	// Domains lists all claims of an account, newest first, except those that cannot be read.
+	// Domains lists all readable claims of an account, newest first.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// Page lists a page of them, and reports whether there are more.
+	// Page lists a page of claims, newest first, and reports whether there are more.
 	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
-	// Due lists domains that are due for a check, at most a few thousand. It includes those that
-	// have been due longest. If a domain cannot be read, Due puts it off for an hour, so that it
-	// does not block the domains behind it. Due then returns the other domains and an error.
+	// Due lists domains that are due for a check, longest overdue first, at most a few thousand. It
+	// postpones an unreadable domain by an hour, so that it does not block later domains. Due then
+	// returns the other domains and an error.
 	Due(ctx context.Context) ([]*Domain, error)
-	// Owner finds the domain that owns a host name in lower case.
+	// Owner returns the domain that owns a host name. The name must be in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
-	// Atomically runs fn in one transaction: the records that fn reads do not change before the
-	// commit. fn must do all its reads before its writes. It may run several times, so it must
-	// have no other effect.
+	// Atomically runs fn in one transaction. The records that fn reads do not change before the
+	// commit. fn must read before it writes. It may run several times and must have no other
+	// effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
 // Tx is one atomic change.
 type Tx interface {
-	// Domain finds a claim of any account. It returns nil if there is none.
+	// Domain returns a claim of any account, or nil.
 	Domain(id string) (*Domain, error)
-	// Owner returns the domain that owns a host name, or "" if none does.
+	// Owner returns the ID of the domain that owns a host name, or "".
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room reserves room for n more domains. It returns Full if there is none.
+	// Room reserves n more domains. It returns Full if they exceed the limit.
 	Room(accountID string, limit, n int64) error
 
 	// Add, Put and Remove also write an event of type what, unless what is [events.Quiet].
@@ -51,13 +51,13 @@ type Tx interface {
 	// ClearStats removes the statistics of d.
 	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
-	// certificate. Call Owner before you call SetOwner or ClearOwner. Every replica knows the
-	// new owner before the change returns, so that no redirect uses the old one.
+	// certificate. Call Owner before SetOwner or ClearOwner. Every replica knows the new owner
+	// before the change returns, so that no redirect uses the previous owner.
 	SetOwner(d *Domain)
-	// ClearOwner leaves the host name of d without an owner.
+	// ClearOwner removes the owner of the host name of d.
 	ClearOwner(d *Domain)
-	// SetPages stores the pages of d for its host name, which d must own. Every replica uses
-	// them before the change returns.
+	// SetPages stores the pages of d for its host name. d must own the name. Every replica uses the
+	// pages before the change returns.
 	SetPages(d *Domain)
 }
 
@@ -66,12 +66,12 @@ type Options struct {
 	Store Store
 	// Texts looks up TXT records. An error means that no server answered.
 	Texts func(ctx context.Context, name string) ([]string, error)
-	// Own are the host names of this installation, which nobody may claim.
+	// Own are the host names of this installation, which cannot be claimed.
 	Own []string
 	Now func() time.Time
 }
 
-// Service has the operations that the API and the background loop call.
+// Service provides the operations of the API and of the background loop.
 type Service struct{ opt Options }
 
 // NewService returns a service.
@@ -80,7 +80,7 @@ func NewService(opt Options) *Service { return &Service{opt} }
 // Own returns the host names of this installation.
 func (s *Service) Own() []string { return s.opt.Own }
 
-// Get finds a domain of the account.
+// Get returns a domain of the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error) {
 	return s.opt.Store.Domain(ctx, accountID, id)
 }
@@ -104,9 +104,9 @@ func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (pa
 	return s.opt.Store.Page(ctx, accountID, p)
 }
 
-// Leave removes the domains of an account that is being erased, and frees their host names.
-// It skips domains that cannot be read. Other accounts can still claim the host name of such
-// a domain, because a host name is free once its domain no longer exists.
+// Leave removes the domains of an account that is being erased, and releases their host names. It
+// skips unreadable domains. Other accounts can still claim the host name of such a domain, because
+// a host name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
@@ -117,12 +117,12 @@ func (s *Service) Leave(ctx context.Context, accountID string) error {
 	return err
 }
 
-// Owner finds the domain that owns a host name in lower case.
+// Owner returns the domain that owns a host name. The name must be in lower case.
 func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, found bool, err error) {
 	return s.opt.Store.Owner(ctx, hostname)
 }
 
-// New returns an account's claim to a valid host name, but does not store it.
+// New returns an account's claim to a valid host name without storing it.
 func (s *Service) New(accountID, hostname string) *Domain {
 	return &Domain{
 		ID: ID(accountID, hostname), AccountID: accountID, Hostname: hostname,
@@ -130,8 +130,8 @@ func (s *Service) New(accountID, hostname string) *Domain {
 	}
 }
 
-// Claim stores a new claim. limit is how many domains the account may have. The error is
-// DOMAIN_TAKEN if the name is already verified, or claimed by this account.
+// Claim stores a new claim. limit is the account's limit for domains. The error is DOMAIN_TAKEN if
+// the name is already verified, or already claimed by this account.
 func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	return s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
 		old, err := tx.Domain(d.ID)
@@ -152,8 +152,8 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	})
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has as many domains as it may have. It lets
-// a full account get 403 for any request body. The transaction of the claim checks again;
+// CheckRoom returns QUOTA_EXCEEDED if the account has reached its limit for domains. It ensures
+// that a full account gets 403 for any request body. The transaction of the claim checks again;
 // only that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {
@@ -166,8 +166,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// owned reports who has the claim's name: the claim itself (mine), another claim with a
-// valid proof (taken), or nobody.
+// owned reports who owns the claim's name: the claim itself (mine), another claim with a valid
+// proof (taken), or no claim.
 func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	ownerID, err := tx.Owner(d.Hostname)
 	if err != nil || ownerID == "" || ownerID == d.ID {
@@ -180,7 +180,7 @@ func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	return false, owner != nil && !owner.Lapsed(s.opt.Now()), nil
 }
 
-// Verify checks the proof of a domain now, at its owner's request.
+// Verify checks the proof of a domain at its owner's request.
 func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, error) {
 	d, err := s.Get(ctx, accountID, id)
 	if err != nil {
@@ -193,8 +193,8 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 // that in the domain and returns DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
-	// Look up before the transaction, which may run several times and must not wait for name
-	// servers.
+	// Look up the proof before the transaction, which may run several times and must not wait for
+	// name servers.
 	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
 		slog.InfoContext(ctx, "cannot look up the proof of a domain", "hostname", d.Hostname, "error", lookup)
@@ -215,8 +215,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			return err
 		}
 		outcome, reason := after.Inspect(texts, lookup)
-		// If the claim was never verified, tell its owner that the name is taken even while the
-		// record is missing, because adding the record would not help.
+		// If the claim was never verified, tell its owner that the name is taken even if the record
+		// is missing, because adding the record would not help.
 		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
 		if lost {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
@@ -236,10 +236,9 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	return after, nil
 }
 
-// moved returns the event of a check that verified the domain or found that it has lapsed. A
-// domain lapses without any change, because time passes. So moved compares its state at the
-// time of the last check with its state now, and only the first check that finds it lapsed
-// writes an event.
+// moved returns the event of a check that verified the domain or found that it has lapsed. A domain
+// lapses with time and without a change of its record. moved therefore compares the domain's state
+// at the last check with its state now, and only the first check after the lapse writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
@@ -282,8 +281,8 @@ func (s *Service) ChangePages(ctx context.Context, accountID, id string, change 
 	return after, err
 }
 
-// Delete removes a domain of the account that no link uses and that check accepts. check may
-// run several times.
+// Delete removes a domain of the account that has no links and that check accepts. check may run
+// several times.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*Domain) error) error {
 	return s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
 		d, err := tx.Domain(id)
@@ -296,7 +295,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err := check(d); err != nil {
 			return err
 		}
-		// A link that is created meanwhile reads the domain, so one of the two transactions is retried.
+		// A concurrent create of a link reads the domain, so one of the two transactions is
+		// retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {
 			return err
@@ -308,7 +308,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err != nil {
 			return err
 		}
-		// Clear them in this transaction, because this account's next claim of the name has the same id.
+		// Clear them in this transaction, because the account's next claim of the name gets the
+		// same ID.
 		if err := tx.ClearStats(d); err != nil {
 			return err
 		}
@@ -319,13 +320,13 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 	})
 }
 
-// parallelChecks is how many proofs are looked up at a time. A name server that does not
-// answer blocks only one of these look-ups, until its timeout.
+// parallelChecks is the number of concurrent lookups. A name server that does not answer blocks
+// only one of them, until its timeout.
 const parallelChecks = 16
 
-// RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot
-// be checked. Replicas may run it at the same time: once one has checked a domain, it is
-// no longer due for the others.
+// RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot be checked.
+// Several replicas may run it concurrently, because a domain that one of them has checked is no
+// longer due for the others.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	due, err := s.opt.Store.Due(ctx)
 	var checks errgroup.Group

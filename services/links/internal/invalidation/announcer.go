@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// announceBudget is how long the caller that makes a change waits for Redis.
+	// announceBudget is the time that the caller of a change waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout bounds one call. It is longer than announceBudget, because ending a slow call
-	// and making a second one would not be faster.
+	// callTimeout limits one call. It is longer than announceBudget, because ending a slow call and
+	// starting a second call would not be faster.
 	callTimeout = 2 * time.Second
-	// retryPause is the pause between calls while Redis is away and nothing new is
-	// announced.
+	// retryPause is the pause between calls while Redis is unreachable and there are no new
+	// announcements.
 	retryPause = 250 * time.Millisecond
 
-	// logBytes bounds a partition's log. At 1,000 changes a second, the log holds half a minute.
+	// logBytes limits a partition's log. At 1,000 changes per second, the log covers half a minute.
 	logBytes = 4 << 20
-	// entryKeys bounds the keys of one entry, and callKeys the keys of one call.
+	// entryKeys limits the keys of one entry, and callKeys the keys of one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax bounds the keys that wait for Redis. If there are more, the announcement says
-	// that everything has changed.
+	// pendingMax limits the keys that are waiting for Redis. If there are more, the announcement
+	// invalidates all keys.
 	pendingMax = 100_000
 )
 
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
 	Help: "Changed keys that could not be announced yet because Redis does not answer."})
 
-// announceScript appends entries. It may run on a full server: the log is bounded, and stale
+// announceScript appends entries. It may run on a full server, because the log is bounded and stale
 // answers would be worse than a little more memory.
 //
-// KEYS: head, log. ARGV: announcer, bound in bytes, keys of each entry.
+// KEYS: head, log. ARGV: announcer, limit in bytes, keys of each entry.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -63,8 +63,8 @@ end
 redis.call('HSET', KEYS[1], 'n', string.format('%.0f', n), 's', string.format('%.0f', math.max(size, 0)))
 return 1`)
 
-// Announcer tells every replica which records have changed. It is independent of the click
-// log: even while clicks go to the spool, every announcement tries Redis at once.
+// Announcer notifies every replica of changed records. It is independent of the click log: even
+// while clicks are spooled, every announcement calls Redis at once.
 type Announcer struct {
 	client redis.UniversalClient
 	memory *Memory
@@ -72,8 +72,8 @@ type Announcer struct {
 	parts  []*announcements
 }
 
-// announcements holds the changes of one partition that wait to be announced. While one call
-// is in flight, the next batch collects, so many changes a second share few calls.
+// announcements contains the unannounced changes of one partition. While one call is in flight, the
+// next batch is collected. Many changes per second therefore share a few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys
@@ -85,11 +85,11 @@ type announcements struct {
 
 type batch struct {
 	keys map[string]struct{}
-	done []chan struct{} // closed when keys are in the log
+	done []chan struct{} // closed when the keys are in the log
 }
 
-// NewAnnouncer returns an announcer. The client's calls may take longer than a redirect
-// waits. id names this process. Nothing is announced before [Announcer.Run] runs.
+// NewAnnouncer returns an announcer. The client's calls may take longer than a redirect waits. id
+// identifies this process. Changes are announced only while [Announcer.Run] runs.
 func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
 	a := &Announcer{client: client, memory: memory, id: id}
 	for p := range memory.Partitions() {
@@ -98,9 +98,9 @@ func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Anno
 	return a
 }
 
-// Announce tells every replica that the records named by keys have changed. When it
-// returns, no replica that reaches Redis serves the old state. The package comment says
-// what happens if this process does not reach Redis.
+// Announce notifies every replica that the records of keys have changed. When it returns, no
+// replica that can reach Redis serves the old state. The package comment describes the case in
+// which this process cannot reach Redis.
 func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 	if len(keys) == 0 {
 		return
@@ -119,7 +119,7 @@ func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 			waits = append(waits, p.add(own))
 		}
 	}
-	// The change is committed, so announce it even if the request ends.
+	// The change is committed and must be announced even if the request ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceBudget)
 	defer cancel()
 	for _, done := range waits {
@@ -143,8 +143,8 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add adds keys and the callers that wait for them. If there are too many callers, it drops
-// the first ones: their budget has passed, so they no longer wait.
+// add adds keys and their waiting callers. If there are too many callers, it drops the first
+// callers, because their budget has passed and they no longer wait.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {
 		b.keys = map[string]struct{}{}
@@ -180,7 +180,7 @@ func (p *announcements) putBack(b batch) {
 	pendingKeys.Set(float64(len(p.waiting.keys)))
 }
 
-// Run announces until ctx ends, and then tries once more to announce what is left.
+// Run announces changes until ctx ends. Then it tries once more to announce the remaining changes.
 func (a *Announcer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, p := range a.parts {
@@ -237,7 +237,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 }
 
 // announce appends all keys of b to the log. A repeated call announces keys twice, which only
-// costs a reload.
+// causes another reload.
 func (a *Announcer) announce(ctx context.Context, p *announcements, b batch) error {
 	ctx = context.WithoutCancel(ctx)
 	args, entry, n := []any{a.id, logBytes}, []byte(nil), 0

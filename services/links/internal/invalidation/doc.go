@@ -3,22 +3,20 @@
 //
 // # The log
 //
-// After the commit of a change, and before the request is answered, an [Announcer] writes the
-// change to a log in Redis. An entry names the keys that changed: slugs, host names, accounts.
-// A redirect that was resolved from memory waits for a call of a Redis script, which returns
-// all entries since this replica last asked. Package clicks makes this call, and the call
-// also appends the click. Answers that depend on a named key are resolved again; all others
-// are sent. So a change costs a replica one reload of the changed record, and it costs
-// unrelated redirects nothing.
+// After the commit of a change and before the response, an [Announcer] writes the change to a log
+// in Redis. An entry contains the keys that changed: slugs, host names, accounts. A redirect of a
+// cached link waits for a call of a Redis script, which returns all entries since the last call of
+// this replica. Package clicks makes this call, and the call also appends the click. Responses that
+// depend on a changed key are resolved again; all others are sent. A change therefore costs a
+// replica one reload of the changed record, and costs unrelated redirects nothing.
 //
-// The log is split into partitions by slug, each with its own head, so that
-// several Redis servers can share the work. A response depends on one slug, and only that
-// slug's partition confirms it. Hosts and accounts are announced to every partition.
+// The log is split into partitions by slug. Each partition has its own head, so that several Redis
+// servers can share the work. A response depends on one slug, and only that slug's partition
+// confirms it. Hosts and accounts are announced to every partition.
 //
-// Entry numbers increase, and are never smaller than the server's clock in microseconds. So a
-// server that has lost its last entries never reuses their numbers. Each entry contains
-// the number of the entry before it, so a reader notices if entries in between were trimmed.
-// The log is bounded in bytes.
+// Entry numbers increase and are never lower than the server's clock in microseconds. A server that
+// has lost its last entries therefore never reuses their numbers. Each entry contains the number of
+// the previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
 //
 // # What a replica knows
 //
@@ -47,25 +45,24 @@
 //	call answers within the redirect's budget  Uncertain,            as for Synced
 //	                                           Away       Synced
 //
-// A replica has found "another log" if the head has a different epoch, or a lower number than
-// the replica has read already. After a restart or a failover, a server may have lost entries
-// although its head looks plausible. Its empty script cache reveals this, because Redis
-// neither stores nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch
-// before it loads its script. So no replica can run a script on a changed server and still
-// see the old epoch. A former primary that was demoted, and promoted again without a restart,
-// still has its scripts. For that case the flusher compares the server's run id once a
-// second.
+// A replica has found "another log" if the head has a different epoch or a lower number than the
+// replica has already read. After a restart or a failover, a server may have lost entries although
+// its head looks plausible. Its empty script cache reveals this, because Redis neither stores nor
+// replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads its script.
+// No replica can therefore run a script on a changed server and still see the old epoch. A primary
+// that was demoted, and promoted again without a restart, still has its scripts. For this case the
+// flusher compares the server's run ID once per second.
 //
 // # What remains
 //
-// If the replica that makes a change cannot reach Redis, it answers after [announceBudget] and
-// repeats the announcement in the background. It does not refuse the change, because then the
-// loss of one connection would stop all changes. Replicas that do reach Redis may serve the
-// old state until their entries expire, for at most 30 s. Replicas that do not reach Redis may
-// serve it for at most 5 s. The same limit of 30 s applies if a replica is killed between its
-// commit and its announcement. A repeated create, edit, takedown or delete announces the
-// change again, which ends this period early.
+// If the replica that makes a change cannot reach Redis, it responds after [announceBudget] and
+// repeats the announcement in the background. It does not reject the change, because then the loss
+// of one connection would stop all changes. Replicas that can reach Redis may serve the old state
+// until their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for
+// at most 5 s. The same limit of 30 s applies if a replica is killed between its commit and its
+// announcement. A repeated create, edit, takedown or delete announces the change again, which ends
+// this period early.
 //
-// A new link with a generated slug is not announced. Nobody can have visited it before, so no
-// replica has cached that it did not exist.
+// A new link with a generated slug is not announced. It cannot have been visited before, so no
+// replica has cached that it does not exist.
 package invalidation

@@ -11,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Position says how far a reader has read a partition's log.
+// Position is a reader's position in a partition's log.
 type Position struct {
 	Epoch  string // "" before the first call
 	Number int64
 }
 
-// CheckLua is the start of a script that reads the log. It sets news to what the reader
-// does not know yet, in the form that [ParseNews] reads. The reader's position is ARGV[1]
-// (epoch) and ARGV[2] (number). It sets size to the size of the click log in bytes.
+// CheckLua is the start of a script that reads the log. It sets news to the entries that the reader
+// does not know yet, in the format of [ParseNews]. The reader's position is ARGV[1] (epoch) and
+// ARGV[2] (number). It sets size to the size of the click log in bytes.
 //
-// KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's id.
+// KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's ID.
 const CheckLua = `
 local head = redis.call('HMGET', KEYS[1], 'e', 'n', 'c')
 local e, n, size = head[1], tonumber(head[2] or '0'), tonumber(head[3] or '0')
@@ -35,11 +35,11 @@ if e ~= ARGV[1] or n < at then news = {e, n}
 elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1', '+', 'COUNT', 1000)} end
 `
 
-// openScript starts a new epoch on a server that does not know the reader's
-// script, unless another reader has just done so. It may run even if the server's memory
-// is full: otherwise no replica could read the log.
+// openScript starts a new epoch on a server that does not know the reader's script, unless another
+// reader has just done so. It may run even if the server's memory is full. Otherwise no replica
+// could read the log.
 //
-// KEYS: head. ARGV: the epoch that the reader knows, its id.
+// KEYS: head. ARGV: the epoch that the reader knows, its ID.
 var openScript = redis.NewScript(`#!lua flags=allow-oom
 local head = redis.call('HMGET', KEYS[1], 'e', 'n')
 if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
@@ -60,7 +60,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 
 // watchScript starts a new epoch if it last ran on another server process.
 //
-// KEYS: head. ARGV: the caller's id.
+// KEYS: head. ARGV: the caller's ID.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
 local head = redis.call('HMGET', KEYS[1], 'r', 'n')
@@ -71,9 +71,8 @@ redis.call('HSET', KEYS[1], 'r', run, 'n', string.format('%.0f', n))
 if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[1]) end
 return 1`)
 
-// Watch starts a new epoch when a partition is served by another server process than
-// before. It is too expensive to run with every redirect, so one caller runs it once
-// a second.
+// Watch starts a new epoch when another server process serves a partition. It is too expensive to
+// run with every redirect. One caller therefore runs it once per second.
 func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
 	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
 		return fmt.Errorf("watch redis: %w", err)
@@ -81,10 +80,10 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 	return nil
 }
 
-// News holds what a call has found in the log.
+// News is the result of a call that read the log.
 type News struct {
-	at      Position // the reader's position when it asked
-	another string   // the new epoch if another one has started; head is its last number
+	at      Position // position of the reader at the time of the call
+	another string   // the new epoch, if one has started; head is its last number
 	head    int64
 	read    int64 // number of the last entry, or at.Number if there are no entries
 	keys    []string
@@ -125,14 +124,13 @@ func ParseNews(raw any, at Position) (News, error) {
 		n.read = number
 		n.keys = append(n.keys, keys...)
 	}
-	if len(entries) == 0 { // the entries were announced, but are trimmed already
+	if len(entries) == 0 { // the entries were announced but have been trimmed
 		n.missed, n.read = true, n.head
 	}
 	return n, nil
 }
 
-// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the previous
-// entry.
+// parseEntry parses ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the previous entry.
 func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	pair, _ := e.([]any)
 	if len(pair) != 2 {
@@ -171,27 +169,26 @@ func (f *Follower) At() Position {
 	return f.at
 }
 
-// Hear applies news to memory. It reports whether this replica now knows everything that
-// was announced before the call that returned the news. If not, the caller must ask again
-// before it sends a response.
+// Hear applies news to memory. It reports whether this replica now knows everything that was
+// announced before the call that returned the news. If not, the caller must call again before it
+// sends a response.
 func (f *Follower) Hear(n News) (caughtUp bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// This also covers the first position that a process learns, because the process may
-		// have loaded links before.
+		// This also covers the first position of a process, because the process may have loaded
+		// links before.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}
 			f.memory.invalidateAll(f.part)
 			return true
 		}
-		// Another call has moved the position meanwhile. If that call found the same new
-		// epoch, nothing is left to do. If the epoch is the reader's own and only the head was
-		// behind, ask again.
+		// Another call has moved the position. If that call found the same new epoch, nothing is
+		// left to do. If the epoch is the reader's own and only the head was behind, call again.
 		return n.at.Epoch != n.another && f.at.Epoch == n.another && f.at.Number >= n.head
 	case n.at.Epoch != f.at.Epoch:
-		return false // this call started before another one found a new epoch
+		return false // this call started before another call found a new epoch
 	case n.read > f.at.Number:
 		f.memory.Invalidate(n.keys...)
 		if n.missed {
@@ -203,7 +200,7 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 }
 
 // Lose records that Redis did not answer. refused means that Redis is certainly down for all
-// replicas, so no other replica receives changes either.
+// replicas, so other replicas do not receive changes either.
 func (f *Follower) Lose(refused bool) {
 	if refused {
 		f.memory.setSynced(f.part, false)

@@ -4,23 +4,23 @@ import (
 	"strconv"
 )
 
-// Keys in the log are of three kinds: link.SlugKey for a slug, the plain host
-// name for a custom domain, and [AccountKey].
+// The log contains keys of three kinds: link.SlugKey for a slug, the plain host name for a custom
+// domain, and [AccountKey].
 
-// AccountKey returns the key of an account. A slug's key has a bar and
-// a host name has no @, so the three kinds never collide.
+// AccountKey returns the key of an account. The three kinds never collide, because only a slug's
+// key contains a bar and a host name contains no @.
 func AccountKey(accountID string) string { return "@" + accountID }
 
 // everything means all keys. It replaces a list of keys that has become too long.
 const everything = "*"
 
-// MaxPartitions bounds the number of partitions. A flusher that looks for partitions of an
-// earlier configuration tries all of them.
+// MaxPartitions limits the number of partitions. A flusher that looks for partitions of an earlier
+// configuration checks all of them.
 const MaxPartitions = 64
 
-// Prefix returns the common part of a partition's Redis keys. The braces are a hash tag. It
-// makes a Redis Cluster keep all keys of one partition on one server, because a script may
-// use several keys only if they are on the same server.
+// Prefix returns the common part of a partition's Redis keys. The braces are a hash tag. It makes a
+// Redis Cluster keep all keys of one partition on one server, because a script may use several keys
+// only on the same server.
 func Prefix(part int) string {
 	if part == 0 {
 		return "{lr:links}:"
@@ -28,10 +28,10 @@ func Prefix(part int) string {
 	return "{lr:links:" + strconv.Itoa(part) + "}:"
 }
 
-// HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = bytes
-// of the log, r = run id of the server. The click log keeps its size there too (c).
+// HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = bytes of the log,
+// r = run ID of the server. The size of the click log (c) is stored there too.
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
-// LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the
-// number of the previous entry.
+// LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the number of the
+// previous entry.
 func LogKey(part int) string { return Prefix(part) + "inv" }

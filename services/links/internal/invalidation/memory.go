@@ -12,20 +12,20 @@ import (
 
 // Options configure a [Memory].
 type Options struct {
-	// Target reads the link that a slug key leads to.
+	// Target reads the link of a slug key.
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
-	// Host reads what is known about a host name, which must be in lower case.
+	// Host reads a host name's record. The name must be in lower case.
 	Host func(ctx context.Context, host string) (s link.Site, found bool, err error)
 	// Suspended reads whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
-	// Capacity bounds the memory for cached links, in bytes.
+	// Capacity limits the memory for cached links, in bytes.
 	Capacity int64
 	// Partitions is the number of partitions of the log; 0 means 1.
 	Partitions int
 	Now        func() time.Time
 }
 
-// Memory caches a process's links, hosts and accounts.
+// Memory caches links, hosts and accounts for a process.
 type Memory struct {
 	targets  []*cache.Cache[link.Target] // by partition
 	hosts    *cache.Cache[link.Site]
@@ -49,8 +49,8 @@ func NewMemory(opt Options) *Memory {
 		}))
 	}
 	m.hosts = cache.New(cache.Options[link.Site]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now, Weigh: weighSite})
-	// Nearly all accounts are in good standing, and those have no document. load reports
-	// them as found, so that the cache keeps them as long as stored values.
+	// Nearly all accounts are in good standing and have no document. load reports them as found, so
+	// that the cache keeps them as long as stored values.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err
@@ -80,7 +80,7 @@ func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
 	}
-	h := uint32(2166136261) // FNV-1a: the same in every release, since stored data depends on it
+	h := uint32(2166136261) // FNV-1a: must not change, because stored data depends on it
 	for i := range len(slugKey) {
 		h = (h ^ uint32(slugKey[i])) * 16777619
 	}
@@ -90,7 +90,7 @@ func Partition(slugKey string, n int) int {
 // Partitions returns the number of partitions.
 func (m *Memory) Partitions() int { return len(m.targets) }
 
-// Len returns the approximate number of links in memory.
+// Len returns the approximate number of cached links.
 func (m *Memory) Len() (n int) {
 	for _, t := range m.targets {
 		n += t.Len()
@@ -98,7 +98,7 @@ func (m *Memory) Len() (n int) {
 	return n
 }
 
-// Invalidate drops the entries that keys name.
+// Invalidate drops the entries of keys.
 func (m *Memory) Invalidate(keys ...string) {
 	var hosts, accounts []string
 	slugs := make([][]string, len(m.targets))
@@ -141,7 +141,8 @@ func (m *Memory) setSynced(part int, synced bool) {
 	} else {
 		m.silent[part] = true
 	}
-	// All partitions share hosts and accounts, so these are synced only if all partitions are.
+	// All partitions share hosts and accounts, so hosts and accounts are synced only if all
+	// partitions are.
 	m.hosts.SetSynced(len(m.silent) == 0)
 	m.accounts.SetSynced(len(m.silent) == 0)
 }
@@ -155,8 +156,8 @@ func (m *Memory) markUncertain(part int) {
 	m.accounts.MarkUncertain()
 }
 
-// Answer is the result of resolving a short address, with everything that the result
-// depends on. The zero Answer depends on nothing.
+// Answer is the result of resolving a short URL, with everything that the result depends on. The
+// zero Answer depends on nothing.
 type Answer struct {
 	memory  *Memory
 	at      time.Time
@@ -175,7 +176,7 @@ func (a *Answer) Target() *link.Target {
 	return &a.target.Value
 }
 
-// Pages returns the pages of the visited custom host, or nil if it has none.
+// Pages returns the pages of the visited custom host, or nil.
 func (a *Answer) Pages() *link.Pages {
 	if a.host.Entry == nil || !a.host.Found {
 		return nil
@@ -183,7 +184,7 @@ func (a *Answer) Pages() *link.Pages {
 	return a.host.Value.Pages
 }
 
-// DomainID returns the id of the domain that owns the visited custom host, or "".
+// DomainID returns the ID of the domain that owns the visited custom host, or "".
 func (a *Answer) DomainID() string {
 	if !a.KnowsHost() {
 		return ""
@@ -191,24 +192,23 @@ func (a *Answer) DomainID() string {
 	return a.host.Value.DomainID
 }
 
-// KnowsHost reports whether the visited host is a custom host that a domain owns.
+// KnowsHost reports whether the visited host is a custom host with an owner.
 func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
 
-// Suspended reports whether the account of the link, or of the host's pages, is out of
-// service.
+// Suspended reports whether the account of the link, or of the host's pages, is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
 
 // Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
 func (a *Answer) Key() string { return a.key }
 
-// At returns when the response was resolved.
+// At returns the time at which the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
 // Partition returns the partition whose log confirms the response.
 func (a *Answer) Partition() int { return a.part }
 
-// Current reports whether nothing that the response depends on was invalidated
-// since it was resolved.
+// Current reports whether nothing that the response depends on has been invalidated since it was
+// resolved.
 func (a *Answer) Current() bool {
 	m := a.memory
 	return (a.target.Entry == nil || m.targets[a.part].Current(a.target)) &&
@@ -224,10 +224,10 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Resolve finds the link at a folded slug of host. If host is "", it is the default short
-// host. If the slug is "", Resolve finds only the host. Resolve calls wait before it reads
-// the store. wait returns the context for the read, or an error to prevent it; known tells
-// wait whether an older value is in memory.
+// Resolve finds the link at a folded slug of host. An empty host means the default short host. With
+// an empty slug, Resolve finds only the host. Resolve calls wait before it reads the store. wait
+// returns the context for the read, or an error to prevent it. known tells wait whether an older
+// value is cached.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""
@@ -236,8 +236,8 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 			return err
 		}
 		if !a.host.Found {
-			// No slug is involved. Hosts are announced to every partition, so any of
-			// them can confirm that the host is unknown.
+			// No slug is involved. Hosts are announced to every partition, so any of them can
+			// confirm that the host is unknown.
 			a.part = Partition(host, len(m.targets))
 			return nil
 		}
@@ -266,14 +266,14 @@ func (m *Memory) standing(a *Answer, wait func(known bool) (context.Context, err
 	return m.accountOf(a, wait, a.host.Value.AccountID)
 }
 
-// accountOf looks up an account. Its link or its host exists, so reading it must not count
-// as a miss.
+// accountOf looks up an account. The account's link or host exists, so reading the account must not
+// count as a miss.
 func (m *Memory) accountOf(a *Answer, wait func(known bool) (context.Context, error), id string) (err error) {
 	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, id)
 	return err
 }
 
-// Owner reports whether a domain owns a host name in lower case; wait is as for
+// Owner reports whether a domain owns a host name. The name must be in lower case. wait is as for
 // [Memory.Resolve].
 func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
 	now := m.now()
@@ -281,9 +281,9 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 	return err == nil && l.Found, err
 }
 
-// lookUp answers from memory as of the time in now. If it has to read the store, it updates
-// now afterwards. Reading the clock for each lookup would be a large part of the cost of a
-// visit that memory alone can answer.
+// lookUp returns a value that is valid at the time in now. If it has to read the store, it updates
+// now afterwards. Reading the clock for each lookup would be a large part of the cost of a visit
+// that needs only cached values.
 func lookUp[V any](
 	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
 ) (cache.Lookup[V], error) {

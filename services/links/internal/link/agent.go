@@ -6,7 +6,7 @@ import (
 	"github.com/mileusna/useragent"
 )
 
-// Device is the kind of a visitor's device, as far as the user agent reveals it.
+// Device is the kind of a visitor's device, according to the user agent.
 type Device byte
 
 // The kinds of device.
@@ -26,8 +26,8 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// ParseDevice parses the device of a rule. Statistics call a phone "mobile" and rules call
-// it "phone". ParseDevice accepts both words.
+// ParseDevice parses the device of a rule. Statistics call a phone "mobile" and rules call it
+// "phone". ParseDevice accepts both words.
 func ParseDevice(name string) (Device, bool) {
 	switch name {
 	case "desktop":
@@ -48,8 +48,8 @@ func (d Device) RuleName() string {
 	return d.String()
 }
 
-// System is a visitor's operating system, as far as the user agent reveals it. The zero
-// value means unknown. OtherSystem is a known system that is not in this list.
+// System is a visitor's operating system, according to the user agent. The zero value means
+// unknown. OtherSystem is a known system that is not in this list.
 type System byte
 
 // The operating systems.
@@ -82,13 +82,12 @@ func (s System) String() string {
 type Agent struct {
 	Device  Device
 	System  System
-	Robot   bool // calls itself a bot, crawler or spider; its visits never count
-	Crawler bool // a robot that fetches a page to show a preview of it
+	Robot   bool // the agent calls itself a bot, crawler or spider; its visits are not counted
+	Crawler bool // the robot fetches pages to show previews of them
 }
 
-// crawlers are parts of user agents, in lower case, of programs that fetch a page because
-// somebody posted its address. Programs that merely look automated are not listed: their
-// visits count.
+// crawlers lists lower-case parts of the user agents of programs that fetch a page because somebody
+// posted its URL. Programs that merely look automated are not listed, and their visits are counted.
 var crawlers = []string{
 	"facebookexternalhit", "facebookcatalog", "facebot", "meta-externalagent", "meta-externalfetcher",
 	"twitterbot", "slackbot", "slack-imgproxy", "linkedinbot", "whatsapp/", "discordbot", "telegrambot",
@@ -99,12 +98,12 @@ var crawlers = []string{
 	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
 }
 
-// maxAgent is the number of bytes of a user agent that are read. Only apps and attackers
-// send longer ones, and apps name the device and the system at the beginning.
+// maxAgent is the maximum number of bytes of a user agent that are parsed. Only apps and attackers
+// send more. Apps name the device and the system at the beginning.
 const maxAgent = 512
 
-// IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It is
-// much cheaper than [ReadAgent], which also recognises some robots that do not say so.
+// IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It is much
+// cheaper than [ReadAgent], which also recognises some robots that do not call themselves so.
 func IsRobot(userAgent []byte) bool {
 	for i, c := range userAgent[:min(len(userAgent), maxAgent)] {
 		if robotLetters[c] && isRobotAt(userAgent, i) {
@@ -121,15 +120,15 @@ func isRobotAt(userAgent []byte, i int) bool {
 	rest := userAgent[i:]
 	switch rest[0] | 0x20 {
 	case 'b':
-		return beginsWith(rest, "bot") && !(i >= 2 && beginsWith(userAgent[i-2:], "cubot")) // CUBOT makes phones
+		return beginsWith(rest, "bot") && !(i >= 2 && beginsWith(userAgent[i-2:], "cubot")) // CUBOT is a brand of phones
 	case 'c':
 		return beginsWith(rest, "crawl")
 	}
 	return beginsWith(rest, "spider") || beginsWith(rest, "slurp")
 }
 
-// beginsWith reports whether s begins with word, whatever the case of s. The word must be
-// in lower case.
+// beginsWith reports whether s begins with word, ignoring the case of s. word must be in lower
+// case.
 func beginsWith(s []byte, word string) bool {
 	if len(s) < len(word) {
 		return false
@@ -155,8 +154,8 @@ func ReadAgent(userAgent string) Agent {
 	ua := useragent.Parse(userAgent)
 	a := Agent{System: systemOf(ua.OS), Robot: IsRobot([]byte(lower))}
 	switch {
-	// Check for tablets first: an iPad's user agent also has "Mobile". On Android, only
-	// phones have it.
+	// Check for tablets first, because an iPad's user agent also contains "Mobile". On Android,
+	// only phones send it.
 	case ua.Tablet, ua.OS == useragent.Android && !strings.Contains(lower, "mobile"):
 		a.Device = Tablet
 	case ua.Mobile, a.System == IOS, a.System == Android:

@@ -14,9 +14,8 @@ import (
 	"github.com/nlnwa/whatwg-url/url"
 )
 
-// Blocklist is a file of host names, one per line, to which no link may lead. Each
-// name covers its subdomains. Empty lines and lines that begin with # are
-// skipped.
+// Blocklist is a file of host names, one per line. No link may redirect to these hosts. Each name
+// covers its subdomains. Empty lines and lines that begin with # are skipped.
 type Blocklist struct {
 	path  string
 	hosts atomic.Pointer[map[string]bool]
@@ -28,22 +27,22 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. After an error the service should not start: without the
-// list it would allow all destinations.
+// OpenBlocklist reads the file. After an error the service must not start, because without the list
+// it would allow all destinations.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())
 }
 
-// Refresh reads the file if it has changed. While the file cannot be read, the last list
-// stays in force. Kubernetes replaces a mounted ConfigMap through a symbolic link. Refresh
-// notices it because the new file has another modification time.
+// Refresh reads the file if it has changed. While the file cannot be read, the previous list
+// applies. Kubernetes replaces a mounted ConfigMap through a symbolic link. Refresh detects this,
+// because the new file has another modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // opened for reading only
 	// Stat the open file, so that the result belongs to the version that is read below.
 	info, err := f.Stat()
 	if err != nil {
@@ -71,9 +70,9 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 		if name == "" || name[0] == '#' {
 			continue
 		}
-		// Bring the name into the form of destinations: lower case, Punycode. Lists from
-		// elsewhere write "*.example.com" or ".example.com". Both mean example.com here, since
-		// a name covers its subdomains.
+		// Convert the name to the form of destinations: lower case, Punycode. Lists from other
+		// sources contain "*.example.com" or ".example.com". Both mean example.com here, because a
+		// name covers its subdomains.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {
 			return nil, fmt.Errorf("line %d is not a host name", n)
@@ -83,8 +82,8 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 	return hosts, lines.Err()
 }
 
-// Has reports whether an address in its standard form leads to a blocked host. It
-// runs on every redirect, so it makes no copy of the address.
+// Has reports whether an address in its standard form is on a blocked host. It runs on every
+// redirect and therefore does not copy the address.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {

@@ -17,11 +17,10 @@ import (
 // Result is the outcome of one draft.
 type Result struct {
 	Link *Link
-	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
+	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if the draft cannot be stored
 }
 
-// errAgain ends an attempt to create links if a place in the list or a generated slug was
-// taken.
+// errAgain ends an attempt to create links if a list position or a generated slug was taken.
 var errAgain = errors.New("look again")
 
 // Create calls d.Ready and then creates the link; see [Service.CreateAll].
@@ -42,24 +41,23 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 	return results[0].Err
 }
 
-// needsNothing reports whether the draft can be written without reading first. A slug
-// is practically always free, and reading first would double the database calls of an
-// ordinary create. But a domain must be verified, and labels may be taken or new. A
-// repeated request gets ErrInTheWay, because the link of its first attempt exists.
+// needsNothing reports whether the draft can be written without reading first. A slug is
+// practically always free, and reading first would double the database calls of an ordinary create.
+// However, a domain must be verified, and labels may be taken or new. A repeated request gets
+// ErrInTheWay, because the link of its first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
-// CreateAll creates a link for each draft, in order. Their creation times have the same
-// order. After an error the caller may try again with the same origin. Without an error,
-// each draft has its own result. Ordinary drafts are written in one commit. Drafts that are
-// too large for that, such as a hundred long addresses, are written in several commits, in
-// order. In that case, some links may exist when an error occurs. The next attempt finds them by
-// their nonce.
+// CreateAll creates a link for each draft. The creation times have the order of the drafts. After
+// an error the caller may retry with the same origin. Without an error, each draft has its own
+// result. Ordinary drafts are written in one commit. Drafts that are too large for that, such as a
+// hundred long URLs, are written in several commits, in order. In that case, some links may exist
+// when an error occurs. The next attempt finds them by their nonce.
 //
-// A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug
-// record is created on the condition that it does not exist. This makes slugs unique: if
-// several requests create the same slug, only one commit succeeds.
+// A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug record is
+// created on the condition that it does not exist. This makes slugs unique: if several requests
+// create the same slug, only one commit succeeds.
 func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
 	err := inPieces(b.items, func(items []*item) (int, error) {
@@ -74,16 +72,15 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 
 // create creates the links of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
-	// Several drafts with chosen slugs are not quick: one of the slugs may well be taken, and
-	// then the call would be wasted.
+	// Do not try the fast path for several drafts with chosen slugs. One of the slugs may well be
+	// taken, and then the call would be wasted.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
-	// Each round settles what it found or moves on to other places and slugs. A
-	// round is repeated only after a collision of random values, so several in a
-	// row mean that something else is wrong.
+	// Each round settles items or moves them to other positions and slugs. A round is repeated only
+	// after a collision of random values, so several repetitions indicate another error.
 	for range 8 {
 		err := b.s.opt.Store.Atomically(ctx, "create links", b.settle)
 		if !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay) {
@@ -93,14 +90,14 @@ func (b *batch) create(ctx context.Context) error {
 	return fmt.Errorf("create links: no free place after several tries")
 }
 
-// batch holds the drafts of one request while they are being stored.
+// batch contains the drafts of one request while they are being stored.
 type batch struct {
 	s       *Service
 	account string
-	limit   int  // the maximum number of links in the account; 0 means no limit
-	quick   bool // can be written without reading first
+	limit   int  // maximum number of links in the account; 0 means no limit
+	quick   bool // the drafts can be written without reading first
 	items   []*item
-	part    []*item // the items of one commit
+	part    []*item // items of one commit
 }
 
 func linksOf(items []*item) []*Link {
@@ -113,10 +110,10 @@ func linksOf(items []*item) []*Link {
 
 type item struct {
 	draft Draft
-	try   int // how many generated slugs were taken
-	moves int // how many places were taken
+	try   int // number of generated slugs that were taken
+	moves int // number of positions that were taken
 	link  *Link
-	done  bool // its result is final; nothing more to write
+	done  bool // the result is final, and nothing more is written
 	err   error
 }
 
@@ -129,16 +126,16 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	return b
 }
 
-// newLink returns the link of the i-th draft of a request, with its first place and, if no
-// slug was chosen, the first generated one.
+// newLink returns the link of the i-th draft of a request, with its first position and, if no slug
+// was chosen, its first generated slug.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
-	// The creation time in microseconds is the link's place in the list. Callers see the time
-	// in milliseconds. Drafts of one request are a microsecond apart.
+	// The creation time in microseconds is the link's position in the list. Callers see the time in
+	// milliseconds. The times of a request's drafts differ by a microsecond.
 	at := o.At.UTC()
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
 	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
-	if d.CreatedAt.IsZero() { // an imported link keeps its creation time, but is listed by the time of its import
+	if d.CreatedAt.IsZero() { // an imported link keeps its creation time but is listed by the time of its import
 		l.CreatedAt = l.UpdatedAt
 	}
 	if d.Slug == "" {
@@ -147,9 +144,9 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	return &l
 }
 
-// move moves the item to another place that no other item of the batch has. The step depends
-// only on the request, so that a repeated request tries the same places. The step is at most
-// a millisecond, so that the list stays sorted by time.
+// move moves the item to another position that no other item of the batch has. The step depends
+// only on the request, so that a repeated request tries the same positions. The step is at most a
+// millisecond, so that the list stays sorted by time.
 func (b *batch) move(it *item) {
 	it.moves++
 	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
@@ -159,8 +156,7 @@ func (b *batch) move(it *item) {
 	it.link.Seq, it.link.ID = seq, ID(b.account, seq)
 }
 
-// stepFrom returns a pseudorandom number from 1 to 1000. A repeated request gets the same
-// numbers.
+// stepFrom returns a pseudorandom number from 1 to 1000. A repeated request gets the same numbers.
 func stepFrom(nonce string, move int) int64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(nonce + "/" + strconv.Itoa(move)))
@@ -172,14 +168,14 @@ func (b *batch) has(seq int64) bool {
 }
 
 // drawn returns the generated slug of an attempt. It derives the slug from the random nonce, so
-// that a repeated request generates the same one. After a few collisions slugs get longer.
+// that a repeated request generates the same slug. After a few collisions slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
-// Foreseeable reports whether anybody may have visited the link's address before the link was
-// created. If so, replicas may have cached that there is no such link, so the new one must be
-// announced to them. Nobody can have visited a generated slug, because nobody knew it before.
+// Foreseeable reports whether anybody may have visited the link's URL before the link was created.
+// If so, replicas may have cached that the link does not exist, and the new link must be announced
+// to them. A generated slug cannot have been visited, because nobody knew it.
 func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
 
 func (b *batch) results() []Result {
@@ -193,12 +189,12 @@ func (b *batch) results() []Result {
 	return out
 }
 
-// settle reads every record that may conflict, decides for each item, and writes the
-// items that can be created. If a place or a generated slug was taken, it writes
-// nothing and returns errAgain, so that the caller calls it again.
+// settle reads every record that may conflict, decides on each item, and writes the items that can
+// be created. If a position or a generated slug was taken, it writes nothing and returns errAgain,
+// and the caller calls it again.
 func (b *batch) settle(tx Tx) error {
-	// settle may run several times. Discard what an earlier run decided: the records may have
-	// changed since.
+	// settle may run several times. Discard the decisions of an earlier run, because the records
+	// may have changed.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
 	}
@@ -216,8 +212,8 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items that an earlier attempt made are settled by now and do not count here: a repeated
-	// request succeeds even if its first attempt made the last allowed link.
+	// Items of an earlier attempt are settled at this point and do not count here. A repeated
+	// request therefore succeeds even if its first attempt created the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
 		return err
@@ -244,7 +240,7 @@ func (b *batch) settle(tx Tx) error {
 
 type add struct {
 	it   *item
-	over bool // replaces the record of the slug's last link
+	over bool // replaces the record of the slug's previous link
 }
 
 func changesOf(adds []add) []change {
@@ -255,7 +251,7 @@ func changesOf(adds []add) []change {
 	return out
 }
 
-// withFreeExternalIDs refuses each item with an external id that another link already has.
+// withFreeExternalIDs rejects each item with an external ID that another link already has.
 func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	taken, err := externalIDs(tx, b.account, changesOf(adds))
 	if err != nil {
@@ -271,26 +267,27 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide goes through the open items in order. If two items have the same slug, the first
-// one gets it.
+// decide decides on the open items in order. If two items have the same slug, the first item gets
+// it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
-			it.link, it.done = links[i], true // an earlier attempt of this request put it there
+			it.link, it.done = links[i], true // created by an earlier attempt of this request
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // that attempt may have died before it announced the link
+			tx.Announce(it.link.Key()) // the attempt may have died before its announcement
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
-		// Another link of the account has this place. It may have been made in the same microsecond.
+		// Another link of the account has this position. It may have been created in the same
+		// microsecond.
 		case links[i] != nil:
 			b.move(it)
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
-			// Use what this round has read: an earlier round may have seen a takedown that was
-			// lifted since.
+			// Use the records of this round. An earlier round may have read a takedown that has
+			// been lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown
@@ -306,8 +303,8 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 	return adds, moved
 }
 
-// onDomains refuses each item with a domain that cannot be used. It makes the commit depend
-// on the items' domains, so that none can be deleted at the same time.
+// onDomains rejects each item with an unusable domain. It makes the commit depend on the items'
+// domains, so that none of them can be deleted concurrently.
 func (b *batch) onDomains(tx Tx) error {
 	domains := map[string]*customdomain.Domain{}
 	for _, it := range b.part {

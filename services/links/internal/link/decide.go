@@ -10,29 +10,29 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Visit holds what a decision knows about a visit. An empty field means unknown, and an
-// unknown value meets no condition.
+// Visit contains the input of a decision about a visit. An empty field means unknown. A condition
+// on an unknown value is not met.
 type Visit struct {
 	At       time.Time
-	Host     string // the host of the short address; "" for the default short host
-	Path     string // the path after the slug, as it was sent; see [WithPath]
-	Query    string // the query as it was sent, without its question mark
+	Host     string // host of the short URL; "" for the default short host
+	Path     string // path after the slug, as sent by the visitor; see [WithPath]
+	Query    string // query as sent by the visitor, without the question mark
 	Country  string
 	Device   Device
 	System   System
-	Language string // the Accept-Language header
-	// Place returns a number from 0 to 99 that assigns the visitor to one of the percentages,
-	// or a negative number if it is unknown. It is called only for a link with percentages. It
-	// depends only on the link's SplitKey and on the visitor, so that a visitor always gets
-	// the same address.
+	Language string // Accept-Language header
+	// Place returns a number from 0 to 99 that assigns the visitor to one of the percentages, or a
+	// negative number if it is unknown. It is called only for a link with percentages. It depends
+	// only on the link's SplitKey and on the visitor, so that a visitor is always redirected to the
+	// same destination.
 	Place func(splitKey string) int
 }
 
-// Pages are the addresses to which a host redirects visits that no link serves. An empty
-// address means that there is no such page.
+// Pages are the URLs to which a host redirects visits that no link serves. An empty URL means that
+// there is no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
-// PagesOf returns the pages of a domain, or nil if it has none.
+// PagesOf returns the pages of a domain, or nil.
 func PagesOf(p customdomain.Pages) *Pages {
 	if p == (customdomain.Pages{}) {
 		return nil
@@ -40,65 +40,65 @@ func PagesOf(p customdomain.Pages) *Pages {
 	return &Pages{p.Home.Location, p.NotFound.Location, p.Expired.Location}
 }
 
-// Site is what a redirect needs to know about a custom host.
+// Site contains the data of a custom host that a redirect needs.
 type Site struct {
 	DomainID, AccountID string
 	Pages               *Pages // nil if it has none
 }
 
-// Surroundings holds what a decision needs besides the link and the visit.
+// Surroundings contains the input of a decision besides the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the account of the link, or of the host's pages, is out of service
 	Exhausted bool   // all clicks of a link with MaxClicks are used up
-	Unlocked  bool   // the visitor knows the link's password
-	Own       Hosts  // the default short host
-	Pages     *Pages // the pages of the visited host
+	Unlocked  bool   // the visitor has entered the link's password
+	Own       Hosts  // hosts of the default short host
+	Pages     *Pages // pages of the visited host
 	Blocked   *Blocklist
 }
 
-// Outcome says how a visit ends.
+// Outcome is the kind of response to a visit.
 type Outcome byte
 
 // The outcomes of a visit.
 const (
-	Missing      Outcome = iota // there is no such link
-	OutOfService                // its account is suspended
-	TakenDown                   // it was taken down, or its address is blocked
-	NotYet                      // it has not started yet
-	Over                        // it has ended
-	Exhausted                   // all its clicks are used up
-	Locked                      // it asks for its password
+	Missing      Outcome = iota // the link does not exist
+	OutOfService                // the account is suspended
+	TakenDown                   // the link was taken down, or its destination is blocked
+	NotYet                      // the link has not started yet
+	Over                        // the link has expired
+	Exhausted                   // all clicks of the link are used up
+	Locked                      // the link requires its password
 	Led                         // the visitor is redirected
 )
 
 // Decision is the response to a visit.
 type Decision struct {
 	Outcome Outcome
-	// Location is where the visitor is redirected. It is ASCII and safe in a header. If it is
-	// empty, the visitor gets one of our own pages. Missing and Over may also have a Location:
-	// a page of the host or of the link.
+	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
+	// it is empty, the visitor gets one of our own pages. With Missing and Over, Location may be a
+	// page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
-	// MaxAge is how many seconds a browser may reuse the response without asking again. It is
-	// negative for a response that browsers must not keep.
+	// MaxAge is the number of seconds for which a browser may reuse the response. It is negative
+	// for a response that browsers must not cache.
 	MaxAge int
-	Rule   *Rule  // the rule that chose the address; nil for the link's own destination
-	Reason Reason // the details that [Decision.Why] needs
+	Rule   *Rule  // the matching rule; nil for the link's own destination
+	Reason Reason // details for [Decision.Why]
 }
 
-// Reason holds details that explain a decision.
+// Reason contains details that explain a decision.
 type Reason struct {
 	Path, Split, Blocked, Locked bool
 	From                         Moment
 }
 
-// maxAge is the maximum number of seconds for which a browser may keep a response. So an edit
-// reaches everybody within a minute.
+// maxAge is the maximum number of seconds for which a browser may cache a response. It ensures that
+// an edit reaches every visitor within a minute.
 const maxAge = 60
 
-// Decide decides how a visit to a link is answered. t is nil if there is no link. Everything
-// about a link is decided here, in one order, and depends only on the arguments. The first
-// row that applies gives the response:
+// Decide decides on the response to a visit. t is nil if the link does not exist. All decisions
+// about a link are made here, in a fixed order, and depend only on the arguments. The first row
+// that applies gives the response:
 //
 //	condition                                  answer
 //	-----------------------------------------  ------------------------------------------
@@ -122,7 +122,7 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1}
 	}
 	r := t.Routing
-	if r == nil { // nearly all links: the same order, but without the other checks
+	if r == nil { // nearly all links: same order, without the other checks
 		switch {
 		case t.Expiry.Passed(v.At):
 			return s.over(t, v)
@@ -172,8 +172,8 @@ func (t *Target) takes(path string) bool {
 	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
 }
 
-// refuses reports whether an address is blocked or leads back to the host of the visit.
-// Visitors must not be redirected to such an address.
+// refuses reports whether an address is blocked or points back to the host of the visit. Visitors
+// must not be redirected to such an address.
 func (s *Surroundings) refuses(address string, v *Visit) bool {
 	return s.Blocked != nil && s.Blocked.Has(address) || s.loops(address, v)
 }
@@ -187,7 +187,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
-// DecideHome decides how a visit to "/" is answered.
+// DecideHome decides on the response to a visit of "/".
 func DecideHome(v *Visit, s *Surroundings) Decision {
 	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
 	switch {
@@ -208,7 +208,7 @@ func (s *Surroundings) missing(v *Visit, why Reason) Decision {
 	return d
 }
 
-// over decides how a visit after the link's end is answered.
+// over decides on the response to a visit of an expired or exhausted link.
 func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	d := Decision{Outcome: Over, Status: 410, MaxAge: -1}
 	switch {
@@ -220,19 +220,19 @@ func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	return d
 }
 
-// lead redirects to the address, unless the address is empty or refused.
+// lead redirects to the address, unless it is empty or must not be used.
 func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	if address != "" && !s.refuses(address, v) {
 		d.Location, d.Status = address, DefaultRedirect
 	}
 }
 
-// choose returns the first rule with conditions that all hold, or nil if there is none.
-// split reports whether a rule was skipped because the visitor's place is unknown.
+// choose returns the first rule whose conditions are all met, or nil. split reports whether a rule
+// was skipped because the visitor's place is unknown.
 //
-// Rules with percentages divide the places from 0 to 99 among them, in order. Only rules
-// that apply to this visitor otherwise get a share. So two rules with 50 percent each cover
-// everybody.
+// Rules with percentages divide the places from 0 to 99 among them, in order. Only rules that
+// otherwise apply to this visitor get a share. Two rules with 50 percent each therefore cover all
+// visitors.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	begin, place := 0, -1
 	if r.splits() && v.Place != nil {
@@ -258,7 +258,7 @@ func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	return nil, split
 }
 
-// facts holds a visit and the values that are parsed from it at most once.
+// facts contains a visit and the values that are parsed from it at most once.
 type facts struct {
 	visit     *Visit
 	languages []string
@@ -282,7 +282,7 @@ func (f *facts) parse() {
 	}
 }
 
-// holds reports whether all conditions hold, apart from the percentage.
+// holds reports whether all conditions except the percentage are met.
 func (w *When) holds(f *facts) bool {
 	v := f.visit
 	if len(w.Countries) > 0 && !slices.Contains(w.Countries, v.Country) ||
@@ -307,11 +307,11 @@ func (w *When) holds(f *facts) bool {
 	return true
 }
 
-// maxLanguages is the maximum length of an Accept-Language header. Longer ones are ignored.
+// maxLanguages is the maximum length of an Accept-Language header. Longer headers are ignored.
 const maxLanguages = 200
 
-// favourites returns the preferred languages of an Accept-Language header: all that have its
-// highest weight (RFC 9110 §12.5.4).
+// favourites returns the languages with the highest weight in an Accept-Language header (RFC 9110
+// §12.5.4).
 func favourites(header string) (best []string) {
 	if len(header) > maxLanguages {
 		return nil
@@ -344,7 +344,7 @@ func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns how many seconds the decision stays the same, at most 60.
+// maxAge returns the number of seconds for which the decision does not change, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {
@@ -370,9 +370,9 @@ func (d *Decision) Why() string {
 			return "The operator took the link down."
 		}
 		if d.Rule != nil {
-			return fmt.Sprintf("The address of the rule %q is blocked or leads back to this host.", d.Rule.Name)
+			return fmt.Sprintf("The destination of the rule %q is blocked or points back to this host.", d.Rule.Name)
 		}
-		return "The destination is blocked or leads back to this host."
+		return "The destination is blocked or points back to this host."
 	case NotYet:
 		return "The link does not redirect before its startsAt."
 	case Locked:
@@ -381,14 +381,14 @@ func (d *Decision) Why() string {
 		return "All clicks of the link are used up."
 	case Over:
 		if d.Location != "" {
-			return "The link has ended. Visits after its end are redirected to a page."
+			return "The link has expired. Visits are redirected to the page for expired links."
 		}
-		return "The link has ended."
+		return "The link has expired."
 	case Missing:
 		if d.Reason.Path {
 			return "The link does not accept this path."
 		}
-		return "There is no such link."
+		return "The link does not exist."
 	}
 	return d.whyLed()
 }
@@ -404,5 +404,5 @@ func (d *Decision) whyLed() string {
 	if d.Rule != nil {
 		return fmt.Sprintf("All conditions of the rule %q hold.%s", d.Rule.Name, passed)
 	}
-	return "No rule applies, so the visit leads to the link's own destination." + passed
+	return "No rule matches, so the visit is redirected to the link's own destination." + passed
 }

@@ -6,19 +6,18 @@ import (
 	"strings"
 )
 
-// MaxForwardedPath is the maximum length in bytes of a path that a link with ForwardPath
-// passes on.
+// MaxForwardedPath is the maximum length in bytes of a path that a link with ForwardPath forwards.
 const MaxForwardedPath = 2048
 
-// passedOn are the parameters for which the visitor's values replace the owner's.
+// passedOn are the parameters for which the visitor's values replace the owner's values.
 var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_campaign": true, "utm_term": true, "utm_content": true}
 
-// WithQuery adds a visitor's query, as it was sent and without its question mark, to an
-// address. If the address already has a parameter of the same name, that parameter stays as
-// its owner wrote it, and the visitor's is left out. For the five utm_ parameters it is the
-// other way round: the visitor's parameters replace the owner's, in the place of the owner's
-// first one. Names are compared after decoding. The order, repeated names, the fragment and
-// the text of all values stay as they were.
+// WithQuery adds a visitor's query to an address. The query is the text sent by the visitor,
+// without the question mark. If the address already has a parameter of the same name, the owner's
+// parameter is kept and the visitor's is omitted. The five utm_ parameters are the exception: the
+// visitor's parameters replace the owner's, at the position of the owner's first such parameter.
+// Names are compared after decoding. The order, repeated names, the fragment and the text of all
+// values do not change.
 func WithQuery(address, query string) string {
 	visitor := piecesOf(query, false)
 	if len(visitor) == 0 {
@@ -29,7 +28,7 @@ func WithQuery(address, query string) string {
 	owner := piecesOf(own, true)
 
 	out := make([]string, 0, len(owner)+len(visitor))
-	done := map[string]bool{} // names for which no more parameters of the visitor are added
+	done := map[string]bool{} // names of parameters that the visitor can no longer add
 	for _, p := range owner {
 		if !passedOn[p.name] || !slices.ContainsFunc(visitor, p.sameName) {
 			out = append(out, p.text)
@@ -49,7 +48,8 @@ func WithQuery(address, query string) string {
 	return address
 }
 
-// piece is one parameter of a query: its text, safe in a header, and its decoded name.
+// piece is one parameter of a query. It consists of its text, safe in a header, and its decoded
+// name.
 type piece struct{ text, name string }
 
 func (p piece) sameName(other piece) bool { return p.name == other.name }
@@ -77,8 +77,8 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 	return texts
 }
 
-// unescaped decodes the name or the value of a parameter as the URL standard decodes
-// forms: a plus is a space, and a percent sign that starts no valid escape stays as it is.
+// unescaped decodes the name or the value of a parameter as the URL standard decodes forms: a plus
+// is a space, and a percent sign without a valid escape is kept.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {
 		return name
@@ -109,15 +109,15 @@ func hexValue(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// The characters that the URL standard escapes in the query and in the path of an http
-// address. It also escapes control characters, spaces and everything that is not ASCII.
+// The characters that the URL standard escapes in the query and in the path of an http URL. It also
+// escapes control characters, spaces and non-ASCII characters.
 const (
 	inQuery = `"#<>'`
 	inPath  = "\"#<>?^`{}"
 )
 
-// escaped escapes the special characters in text, and those that no part of an address may
-// contain. Existing escapes stay as they are.
+// escaped escapes the special characters in text, and all characters that are invalid in a URL.
+// Existing escapes are kept.
 func escaped(text, special string) string {
 	must := func(c byte) bool { return c <= ' ' || c >= 0x7f || strings.IndexByte(special, c) >= 0 }
 	first := 0
@@ -139,8 +139,8 @@ func escaped(text, special string) string {
 	return string(out)
 }
 
-// WithPath adds to the path of an address the part of a short address after its slug. That
-// part must be forwardable, start with a slash and be as it was sent.
+// WithPath appends to the path of an address the part of a short URL after the slug. That part must
+// be forwardable, start with a slash and be the text sent by the visitor.
 func WithPath(address, path string) string {
 	if path == "" {
 		return address
@@ -152,8 +152,8 @@ func WithPath(address, path string) string {
 	return strings.TrimSuffix(address[:end], "/") + escaped(path, inPath) + address[end:]
 }
 
-// forwardable reports whether a link may pass on the path. It refuses dot segments, and
-// everything that a server might read as another slash, as the end of the text or as an
+// forwardable reports whether a link may forward the path. It rejects dot segments, and all
+// characters that a server might interpret as another slash, as the end of the text or as an
 // invalid escape.
 func forwardable(path string) bool {
 	if len(path) > MaxForwardedPath || path[0] != '/' || strings.IndexByte(path, '\\') >= 0 {

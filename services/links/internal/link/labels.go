@@ -11,14 +11,14 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken returns the error for an external id that another link of the account
-// already has.
+// ExternalIDTaken returns the error for an external ID that another link of the account already
+// has.
 func ExternalIDTaken() error {
-	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
+	return apierr.New(apierr.ExternalIDTaken, "This account already has a link with this externalId. Use another externalId, or remove it from that link first.")
 }
 
-// change is a link before and after a change. before is nil for a new link, and after is nil
-// for one that is removed.
+// change is a link before and after a change. before is nil for a new link, and after is nil for a
+// removed link.
 type change struct{ before, after *Link }
 
 func (c change) tags() (before, after []string) {
@@ -31,8 +31,7 @@ func (c change) tags() (before, after []string) {
 	return before, after
 }
 
-// newExternalID returns the external id that the change claims, or "" if it claims
-// none.
+// newExternalID returns the external ID that the change claims, or "".
 func (c change) newExternalID() string {
 	if c.after == nil || c.before != nil && c.before.ExternalID == c.after.ExternalID {
 		return ""
@@ -40,9 +39,8 @@ func (c change) newExternalID() string {
 	return c.after.ExternalID
 }
 
-// externalIDs reports for each change whether another link of the account has the
-// external id that the change claims. If two changes claim the same one, the first gets
-// it.
+// externalIDs reports for each change whether another link of the account has the claimed external
+// ID. If two changes claim the same ID, the first change gets it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
 	claimed := map[string]bool{}
@@ -73,8 +71,8 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
-// labels records the tags of one changed link. It returns [ExternalIDTaken] if another
-// link has the external id that the change claims.
+// labels records the tags of one changed link. It returns [ExternalIDTaken] if another link has the
+// external ID that the change claims.
 func labels(tx Tx, c change) error {
 	taken, err := externalIDs(tx, c.after.AccountID, []change{c})
 	if err != nil {
@@ -86,7 +84,7 @@ func labels(tx Tx, c change) error {
 	return tags(tx, c.after.AccountID, []change{c})
 }
 
-// tags records in the transaction which tags the account's links get and lose.
+// tags records in the transaction the tags that the account's links get and lose.
 func tags(tx Tx, accountID string, changes []change) error {
 	var got, lost []string
 	for _, c := range changes {
@@ -105,14 +103,14 @@ func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit in
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
 
-// Set is a change to several links at once.
+// Set is one change to several links.
 type Set struct {
-	Patch               Patch // changes tags, the expiry and whether a link is archived
+	Patch               Patch // changes tags, the expiry and the archived state
 	AddTags, RemoveTags []string
 }
 
-// apply returns the link with the changes. The error is VALIDATION_ERROR if the link would
-// have too many tags, or would end before it starts.
+// apply returns the link with the changes. The error is VALIDATION_ERROR if the link would have too
+// many tags, or would expire before it starts.
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
@@ -127,17 +125,16 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)
-	for _, c := range after.Conflicts() { // of the fields of a set, only the expiry can conflict
+	for _, c := range after.Conflicts() { // only the expiry can conflict
 		return nil, apierr.Invalid(apierr.Detail{Field: "set.expiresAt", Code: c.Code, Message: c.Text})
 	}
 	return after, nil
 }
 
-// UpdateAll changes several links of the account. Each id has its own result; an id
-// that is given twice gets the same result twice. If the links do not all fit into one
-// commit, UpdateAll uses several commits, so some links may have changed before an
-// error. A link that needs no change is not written, so a retry after an error resumes,
-// and writes no event twice.
+// UpdateAll changes several links of the account. Each ID has its own result. An ID that occurs
+// twice gets the same result twice. If the links do not all fit into one commit, UpdateAll uses
+// several commits, and some links may have changed before an error. A link that needs no change is
+// not written. A retry after an error therefore resumes and writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		after, err := set.apply(l, s.opt.Now())
@@ -169,7 +166,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 			if err != nil {
 				return err
 			}
-			// Set n before part runs: if the store refuses the commit, inPieces tries half as many.
+			// Set n before part runs: if the store rejects the commit, inPieces tries half as many
+			// items.
 			n = fitting(found)
 			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
 		})
@@ -189,8 +187,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	return out, nil
 }
 
-// part changes the links with the given ids, which fit into one commit. found holds those
-// links in the same order. part puts the outcome for each id into results.
+// part changes the links with the given IDs, which fit into one commit. found contains those links
+// in the same order. part stores the outcome for each ID in results.
 func (s *Service) part(tx Tx, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
 	var changes []change
 	var gone []string

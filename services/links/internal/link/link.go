@@ -1,10 +1,10 @@
-// Package link has the rules for short links: which slugs, destinations and texts are
-// valid, which state a link is in at a given time, and what a visit to it means.
+// Package link contains the rules for short links: valid slugs, destinations and texts, the state
+// of a link at a given time, and the response to a visit.
 //
-// Other packages use links through [Service]. It makes the decisions, and its [Store]
-// keeps the links and announces every change. All other types are pure: no clock, no
-// randomness, no I/O. Values that a Parse function returns are valid and are not checked
-// again. Failures are [apierr.Detail] values; the caller adds the field name.
+// Other packages use links through [Service]. It makes the decisions. Its [Store] keeps the links
+// and announces every change. All other types are pure: no clock, no randomness, no I/O. Values
+// from a Parse function are valid and are not checked again. Failures are [apierr.Detail] values;
+// the caller adds the field name.
 package link
 
 import (
@@ -15,57 +15,57 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// NotFound returns the response for a link that does not exist and for one that belongs
-// to another account: callers cannot tell the two apart.
+// NotFound returns the error for a link that does not exist or that belongs to another account.
+// Callers cannot distinguish the two cases.
 func NotFound() error {
 	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
 }
 
-// SlugTaken returns the response for a slug that another link has, or that another
-// account's link had before it was deleted; see [Quarantine].
+// SlugTaken returns the error for a slug that another link has, or that another account's link had
+// before it was deleted; see [Quarantine].
 func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
-// Full returns the error for a link beyond the account's limit.
+// Full returns the error for a link over the account's limit.
 func Full() error {
-	return apierr.New(apierr.QuotaExceeded, "The account has as many links as its limit allows. Delete some, or ask for a higher limit.")
+	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for links. Delete some, or ask the operator for a higher limit.")
 }
 
 // GeneratedSlugLength is the length of a generated slug.
 const GeneratedSlugLength = 7
 
-// Link is a link as its owner sees it.
+// Link is a link with the fields of its owner's record.
 type Link struct {
 	ID        string
 	AccountID string
 	Seq       int64  // creation time in µs, increased until unique in the account; the list cursor
 	DomainID  string // "" for the default short host
-	Host      string // the domain's host; "" for the default short host
+	Host      string // host of the domain; "" for the default short host
 	Slug      Slug
 
 	Destination URL
 	Title       string
 	OpenGraph   OpenGraph
 	Expiry      Moment
-	// Routing holds the link's other settings for visits. It is nil for a plain link.
+	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is set if all places of MaxClicks are taken; see [Places]. Clicks may still be
-	// lower: some clicks wait to be counted, and some visits were lost with their replica.
+	// UsedUp is set if all places of MaxClicks are taken; see [Places]. Clicks may still be lower,
+	// because some clicks are not counted yet and some visits were lost with their replica.
 	UsedUp bool
 
 	Clicks int64
-	// ImportedClicks is the number of clicks that an imported link had elsewhere. It is nil if
-	// the link was created here.
+	// ImportedClicks is the number of clicks that an imported link had in its previous system. It
+	// is nil for other links.
 	ImportedClicks *int64
-	CreatedAt      time.Time // for an imported link, when it was created elsewhere
+	CreatedAt      time.Time // creation time of an imported link in its previous system
 	UpdatedAt      time.Time
 	Rev            int64 // changes with every edit, not with clicks
 
-	Nonce string // identifies the request that made the link, and the link's place in that request
+	Nonce string // identifies the request that created the link, and the link's position in that request
 
 	Tags       []string
-	ExternalID string // "" for none
+	ExternalID string // "" if none
 	Archived   bool   // an archived link keeps redirecting
 
 	Takedown *Takedown // nil unless the operator took the link down
@@ -74,27 +74,27 @@ type Link struct {
 	// converts the link.
 	Shown any
 
-	// Broken is the error if the link's record cannot be read, and nil otherwise. Only the id and
-	// the place of a broken link are reliable. Only callers that ask for broken links get them.
+	// Broken is the error of an unreadable record, and nil otherwise. Only the ID and the position
+	// of a broken link are reliable. Only callers that request broken links get them.
 	Broken error
 }
 
 // Key returns the key of the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
-// Slug is a valid slug. It is shown as typed, but uniqueness and lookup ignore case.
-// Convert only text that is known to be valid, such as a generated or a stored slug.
+// Slug is a valid slug. It is displayed in its original case, but uniqueness and lookup ignore
+// case. Convert only text that is known to be valid, such as a generated or a stored slug.
 type Slug string
 
 // Folded returns the slug in lower case, the form in which it must be unique.
 func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 
-// SlugKey returns the key of a slug on a domain ("" for the default short host). The
-// cache uses the key, and the id of the slug's document is made from it.
+// SlugKey returns the key of a slug on a domain ("" for the default short host). It is the key in
+// the cache, and the ID of the slug's document is derived from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
-// ShortURL returns the link's short address. A custom host gets the scheme of the
-// default host and no port.
+// ShortURL returns the short URL of the link. A custom host gets the scheme of the default host and
+// no port.
 func (l *Link) ShortURL(shortBaseURL string) string {
 	if l.Host == "" {
 		return strings.TrimSuffix(shortBaseURL, "/") + "/" + string(l.Slug)
@@ -103,16 +103,16 @@ func (l *Link) ShortURL(shortBaseURL string) string {
 	return scheme + "://" + l.Host + "/" + string(l.Slug)
 }
 
-// OpenGraph has the texts and the image that social networks show for a link. A nil
-// field is unset.
+// OpenGraph contains the texts and the image that social networks display for a link. A nil field
+// is unset.
 type OpenGraph struct {
 	Title, Description *string
 	Image              *URL
 }
 
-// Moment is a time that an owner chose, such as the end of a link. The zero value means
-// never. It is kept in milliseconds because JavaScript's dates can be later than the
-// timestamps of Go and Firestore allow.
+// Moment is a time chosen by an owner, such as the expiry of a link. The zero value means never. It
+// is stored in milliseconds, because JavaScript's dates can be later than the timestamps of Go and
+// Firestore.
 type Moment struct {
 	Set bool
 	MS  int64 // since 1970
@@ -121,20 +121,20 @@ type Moment struct {
 // At returns the moment at ms.
 func At(ms int64) Moment { return Moment{Set: true, MS: ms} }
 
-// Passed reports whether the moment has come. It comes at the start of its millisecond,
+// Passed reports whether now is at or after the moment. The moment is the start of its millisecond,
 // on every replica.
 func (m Moment) Passed(now time.Time) bool { return m.Set && now.UnixMilli() >= m.MS }
 
-// Status is a link's state at a moment.
+// Status is the state of a link at a given time.
 type Status string
 
 // The states of a link.
 const (
 	Active    Status = "active"
-	Scheduled Status = "scheduled" // it has not started yet
+	Scheduled Status = "scheduled" // the link has not started yet
 	Expired   Status = "expired"
-	UsedUp    Status = "exhausted"  // all its clicks are used up
-	Taken     Status = "taken_down" // the operator took it down, and only the operator can change that
+	UsedUp    Status = "exhausted"  // all clicks of the link are used up
+	Taken     Status = "taken_down" // the operator took the link down; only the operator can change that
 )
 
 // Status returns the link's state at now.
@@ -152,17 +152,17 @@ func (l *Link) Status(now time.Time) Status {
 	return Active
 }
 
-// lastSeq is the greatest cursor that a caller can send.
+// lastSeq is the highest cursor that a caller can send.
 const lastSeq = 1<<53 - 1
 
-// places is the number of digits at the end of an id that hold the link's place: 62^9 is
-// more than lastSeq.
+// places is the number of digits at the end of an ID that encode the link's position: 62^9 is more
+// than lastSeq.
 const places = 9
 
-// ID returns the id of the link at a place in an account's list. The id is a hash of the
-// account, followed by the place, which is counted down from lastSeq. So an account's ids
-// in ascending order are its list, newest first, and a query for a range of document
-// names needs no index of its own. Like every id it has 22 characters of base62.
+// ID returns the ID of the link at a position in an account's list. The ID is a hash of the
+// account, followed by the position, counted down from lastSeq. An account's IDs in ascending order
+// are therefore its list, newest first, and a query for a range of document names needs no
+// additional index. Like every ID it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
@@ -171,13 +171,13 @@ func ID(accountID string, seq int64) string {
 	return string(id)
 }
 
-// accountPrefix returns the prefix that the ids of all links of an account share. 77
-// bits of a hash keep accounts apart.
+// accountPrefix returns the prefix that the IDs of all links of an account share. 77 bits of a hash
+// distinguish accounts.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
 }
 
-// Place returns the place in an account's list that a link's id contains; see [ID].
+// Place returns the list position that a link's ID contains; see [ID].
 func Place(id string) int64 {
 	var rest int64
 	for _, c := range []byte(id[max(0, len(id)-places):]) {
@@ -186,9 +186,9 @@ func Place(id string) int64 {
 	return lastSeq - rest
 }
 
-// IDsBelow returns bounds for the ids of the account's links whose place is below before.
-// If before is [Top], all the account's links lie between the bounds. The bounds
-// themselves are excluded.
+// IDsBelow returns bounds for the IDs of the account's links with a position below before. If
+// before is [Top], all links of the account are between the bounds. The bounds themselves are
+// excluded.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
 	high = low + "~" // sorts after every character of an id
@@ -198,21 +198,20 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 	return low, high
 }
 
-// Draft is a link to be created. It has only the fields that the owner chooses. For a link
-// from another system it also has ImportedClicks, and CreatedAt if that is known. An empty
-// Slug asks for a generated one.
+// Draft is a link to be created. It contains only the fields that the owner chooses. For a link
+// from another system it also contains ImportedClicks and, if known, CreatedAt. For an empty Slug,
+// a slug is generated.
 type Draft struct {
 	Link
-	// Ready is called with the finished link, before each commit that would create it. It
-	// may set Shown. [Service.CreateAll] does not need it.
+	// Ready is called with the finished link, before each commit that would create it. It may set
+	// Shown. [Service.CreateAll] does not need it.
 	Ready func(*Link) error
 }
 
-// Patch is a list of changes to the fields that an owner may change.
+// Patch is a set of changes to the fields that an owner may change.
 type Patch []func(*Link)
 
-// apply returns the link with the changes. Setting a field to its old value counts as an
-// edit.
+// apply returns the link with the changes. Setting a field to its current value counts as an edit.
 func (p Patch) apply(l Link, now time.Time) *Link {
 	for _, change := range p {
 		change(&l)
@@ -222,10 +221,10 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 	return &l
 }
 
-// Target holds all that a redirect needs to know about a link.
+// Target contains all data of a link that a redirect needs.
 type Target struct {
 	LinkID string
-	// AccountID is the owner: links of a suspended account do not redirect.
+	// AccountID is the owner. Links of a suspended account do not redirect.
 	AccountID string
 	TakenDown bool
 	Slug      Slug
@@ -233,13 +232,13 @@ type Target struct {
 	Expiry    Moment
 	Routing   *Routing
 	UsedUp    bool      // all places of MaxClicks are taken
-	OpenGraph *MetaTags // nil when there are none
+	OpenGraph *MetaTags // nil if there are none
 }
 
-// MetaTags are a link's Open Graph tags, ready to be written into a page.
+// MetaTags are a link's Open Graph tags, ready to be inserted into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Target returns what a redirect needs to know about the link.
+// Target returns the data of the link that a redirect needs.
 func (l *Link) Target() *Target {
 	t := &Target{
 		LinkID: l.ID, AccountID: l.AccountID, TakenDown: l.Takedown != nil, Slug: l.Slug, Location: l.Destination.Location,

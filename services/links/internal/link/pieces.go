@@ -2,16 +2,15 @@ package link
 
 import "errors"
 
-// ErrRefused is a [Store]'s error for a commit that the database would refuse every time,
-// usually because the commit is too large. A smaller one may succeed.
+// ErrRefused is a [Store]'s error for a commit that the database would reject every time, usually
+// because the commit is too large. A smaller commit may succeed.
 var ErrRefused = errors.New("the database refuses this commit, and retrying will not help")
 
-// inPieces changes items in several commits if one would be too large. do changes as
-// many of the items as fit into one commit, starting with the first, and returns how
-// many it has tried. If the store refuses a commit, inPieces tries half as many, until
-// it finds the item that is refused even alone. It passes that item to refused and
-// continues with the others. Any other error ends the work; the items before it stay
-// changed.
+// inPieces changes items in several commits if one commit would be too large. do changes as many of
+// the items as fit into one commit, starting with the first, and returns the number of items in its
+// commit. If the store rejects a commit, inPieces tries half as many items, until it finds an item
+// that is rejected even alone. It passes that item to refused and continues with the others. Any
+// other error ends the work. Earlier changes are kept.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {
 		piece := items[:min(size, len(items))]
@@ -25,7 +24,7 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 			continue
 		case errors.Is(err, ErrRefused):
 			refused(piece[0], err)
-			size = len(items) // the rest may be fine
+			size = len(items) // the others may succeed
 		case err != nil:
 			return err
 		}
@@ -35,21 +34,21 @@ func inPieces[T any](items []T, do func(items []T) (tried int, err error), refus
 }
 
 const (
-	// maxCommit bounds the weight of the links that one commit changes. Firestore accepts
-	// at most 10 MiB in a request. It also limits the documents and index entries of a
-	// commit, written or deleted, to 10 MiB.
+	// maxCommit limits the weight of the links that one commit changes. Firestore accepts at most
+	// 10 MiB per request. It also limits the documents and index entries that a commit writes or
+	// deletes to 10 MiB.
 	maxCommit = 7 << 20
-	// termWeight is the maximum size of a term. It covers the term's entry in the document and
-	// its index entry, which repeats the document's name.
+	// termWeight is the maximum size of a term. It covers the term's entry in the document and its
+	// index entry, which repeats the document's name.
 	termWeight = 180
 	// linkWeight is the size of a link without its destination and its terms: the titles,
 	// names and ids.
 	linkWeight = 4 << 10
 )
 
-// weight estimates how many bytes a commit changes if it creates or deletes the link, with
-// its slug, its terms and its event. It estimates the number of terms from the length of
-// the texts that they come from. An ordinary link weighs 15 kB.
+// weight estimates the number of bytes that a commit changes if it creates or deletes the link with
+// its slug, its terms and its event. It estimates the number of terms from the length of their
+// source texts. An ordinary link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0
@@ -63,11 +62,11 @@ func (l *Link) weight() int {
 	for _, r := range l.Route().Rules {
 		rules += r.size()
 	}
-	// The link, its slug and its event each have the rules.
+	// The link, its slug and its event each contain the rules.
 	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + 3*rules + termWeight*min(terms, maxTerms)
 }
 
-// fitting returns how many of the links, starting with the first, fit into one commit. It
+// fitting returns the number of links, starting with the first, that fit into one commit. It
 // returns at least 1, unless there are no links.
 func fitting(links []*Link) int {
 	sum := 0

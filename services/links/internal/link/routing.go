@@ -13,20 +13,19 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Routing holds all settings of a link for visits, apart from its destination and its end.
-// A link without such settings has no Routing. A Routing does not change once it is part of
-// a link.
+// Routing contains all settings of a link for visits, except its destination and its expiry. A link
+// without such settings has no Routing. A Routing must not change once it is part of a link.
 type Routing struct {
 	// RedirectType is the HTTP status 301 or 308; 0 means 302.
 	RedirectType int
-	ForwardQuery bool // pass on the visitor's query; see [WithQuery]
-	ForwardPath  bool // pass on the path after the slug; see [WithPath]
+	ForwardQuery bool // forward the visitor's query; see [WithQuery]
+	ForwardPath  bool // forward the path after the slug; see [WithPath]
 	StartsAt     Moment
-	ExpiredURL   *URL // where visits are redirected after the link's end; nil means nowhere
+	ExpiredURL   *URL // destination of visits after the expiry, or nil
 	Rules        []Rule
-	Unread       bool   // the link has rules, but this is a list's copy of it, which leaves them out
-	Password     string // the hash from libs/password; "" for no password
-	MaxClicks    int64  // how many visits are redirected over the whole life of the link; 0 means any number
+	Unread       bool   // the link has rules, but this copy for a list omits them
+	Password     string // hash from libs/password; "" without a password
+	MaxClicks    int64  // maximum number of redirects over the whole life of the link; 0 means no limit
 	// SplitKey makes different links divide their visitors differently; see [Visit.Place].
 	SplitKey string
 }
@@ -34,8 +33,8 @@ type Routing struct {
 // DefaultRedirect is the HTTP status of a link without a redirect type.
 const DefaultRedirect = 302
 
-// ParseRedirectType returns the [Routing.RedirectType] for an HTTP status: 0 for 302, 301
-// for 301 and 308 for 308. It refuses every other number.
+// ParseRedirectType returns the [Routing.RedirectType] for an HTTP status: 0 for 302, 301 for 301
+// and 308 for 308. It rejects every other number.
 func ParseRedirectType(status float64) (int, *apierr.Detail) {
 	switch status {
 	case DefaultRedirect:
@@ -54,26 +53,26 @@ const (
 	MaxRuleName  = 100      // in code points
 )
 
-// Rule redirects visits that meet all its conditions to an address of its own.
+// Rule redirects visits that meet all its conditions to its own destination.
 type Rule struct {
 	Name string
 	When When
 	URL  URL
 }
 
-// When has the conditions of a rule. An empty condition always holds. A condition with
-// several values holds if one of them matches.
+// When contains the conditions of a rule. An empty condition is always met. A condition with
+// several values is met if one of them matches.
 type When struct {
 	Countries   []string // two capital letters
 	Devices     []Device // Desktop, Mobile or Tablet
 	Systems     []System
 	Languages   []string          // BCP 47
 	Query       map[string]string // parameters of the visit; "*" means any value
-	From, Until Moment            // From is included, Until is not
-	Percent     int               // a share of the visitors; 0 means all
+	From, Until Moment            // From is inclusive, Until is exclusive
+	Percent     int               // share of the visitors; 0 means all
 }
 
-// empty reports whether a rule with these conditions always holds.
+// empty reports whether a rule with these conditions matches every visit.
 func (w *When) empty() bool {
 	return len(w.Countries)+len(w.Devices)+len(w.Systems)+len(w.Languages)+len(w.Query) == 0 &&
 		!w.From.Set && !w.Until.Set && w.Percent == 0
@@ -88,8 +87,8 @@ func (l *Link) Route() Routing {
 	return *l.Routing
 }
 
-// SetRoute sets the link's routing. A routing without any setting becomes nil, so that a
-// plain link stays plain.
+// SetRoute sets the link's routing. A routing without any setting becomes nil, so that a plain link
+// remains plain.
 func (l *Link) SetRoute(r Routing) {
 	if r.plain() {
 		l.Routing = nil
@@ -103,7 +102,7 @@ func (r *Routing) plain() bool {
 		r.Password == "" && r.MaxClicks == 0
 }
 
-// Equal reports whether both settings are the same.
+// Equal reports whether both routings have the same settings.
 func (r *Routing) Equal(other *Routing) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -127,8 +126,8 @@ func (r *Routing) splits() bool {
 
 // Conflict is a pair of a link's fields with values that exclude each other.
 type Conflict struct {
-	// Fields are the two fields. The response names those that the request has. If Always is
-	// set, it names only the first one.
+	// Fields are the two fields. The response names the field or fields in the request. If Always
+	// is set, it names only the first field.
 	Fields [2]string
 	Always bool
 	Code   string
@@ -141,7 +140,7 @@ func (l *Link) Conflicts() (all []Conflict) {
 	if r.StartsAt.Set && l.Expiry.Set && r.StartsAt.MS >= l.Expiry.MS {
 		all = append(all, Conflict{
 			Fields: [2]string{"startsAt", "expiresAt"}, Always: true, Code: apierr.NotAllowed,
-			Text: "The link would end before it starts. startsAt must be earlier than expiresAt.",
+			Text: "The link would expire before it starts. startsAt must be earlier than expiresAt.",
 		})
 	}
 	together := func(field string, set bool) {
@@ -157,10 +156,9 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks and normalizes all rules of a link. It trims the names, and writes
-// countries in capitals and languages in the case of BCP 47. countryKnown reports whether this
-// installation can know a visitor's country. The details name fields such as
-// rules.0.when.country.
+// CheckRules checks and normalizes all rules of a link. It trims the names, and converts countries
+// to capitals and languages to the case of BCP 47. countryKnown reports whether this installation
+// can determine a visitor's country. The details name fields such as rules.0.when.country.
 func CheckRules(rules []Rule, countryKnown bool) ([]Rule, []apierr.Detail) {
 	var bad []apierr.Detail
 	refuse := func(field, code, message string) {
@@ -197,7 +195,7 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 	case strings.ContainsFunc(*name, unicode.IsControl):
 		return apierr.InvalidValue, "Use no control characters."
 	case folded == "(other)" || folded == "(none)" || folded == "(unknown)":
-		return apierr.Reserved, "Statistics use this name for something else. Choose another."
+		return apierr.Reserved, "This name is reserved in statistics. Choose another."
 	case taken[folded]:
 		return apierr.InvalidValue, "Another rule of this link has this name."
 	}
@@ -205,22 +203,22 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 	return "", ""
 }
 
-// check normalizes the conditions and returns what is wrong with them.
+// check normalizes the conditions and returns their problems.
 func (w *When) check(field string, countryKnown bool) (bad []apierr.Detail) {
 	refuse := func(name, code, message string) {
 		bad = append(bad, apierr.Detail{Field: field + name, Code: code, Message: message})
 	}
 	if w.empty() {
-		refuse("", apierr.TooShort, "Name at least one condition. A rule without one would hide the rules after it.")
+		refuse("", apierr.TooShort, "Add at least one condition. A rule without a condition matches every visit and hides the rules after it.")
 	}
 	if len(w.Countries) > 0 && !countryKnown {
 		refuse(".country", apierr.NotAllowed,
-			"This installation cannot know a visitor's country: it has neither a country header nor a country database.")
+			"This installation cannot determine a visitor's country, because it has neither a country header nor a country database.")
 	}
 	w.Countries = slices.Clone(w.Countries)
 	for i, code := range w.Countries {
 		if w.Countries[i] = Country(code); w.Countries[i] == "" {
-			refuse(fmt.Sprintf(".country.%d", i), apierr.InvalidValue, "Use a country's two letters (ISO 3166-1), such as DE.")
+			refuse(fmt.Sprintf(".country.%d", i), apierr.InvalidValue, "Use a two-letter country code (ISO 3166-1), such as DE.")
 		}
 	}
 	w.Languages = slices.Clone(w.Languages)
@@ -237,13 +235,13 @@ func (w *When) check(field string, countryKnown bool) (bad []apierr.Detail) {
 		}
 	}
 	if w.From.Set && w.Until.Set && w.From.MS >= w.Until.MS {
-		refuse(".from", apierr.NotAllowed, "The rule would never hold. from must be earlier than until.")
+		refuse(".from", apierr.NotAllowed, "This rule can never match. from must be earlier than until.")
 	}
 	return bad
 }
 
-// languageTag returns a well-formed tag in the case that BCP 47 recommends. Tags that
-// nobody has registered stay as they are: browsers may send them.
+// languageTag returns a well-formed tag in the case that BCP 47 recommends. Unregistered tags are
+// accepted, because browsers may send them.
 func languageTag(text string) (_ string, ok bool) {
 	if len(text) > 35 || text == "" || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
 		return text, false
@@ -260,8 +258,8 @@ func languageTag(text string) (_ string, ok bool) {
 	return text, true
 }
 
-// Size estimates how many bytes the routing takes in memory. The estimate must not be too
-// low, because the bound on the memory for links relies on it.
+// Size estimates the size of the routing in memory. The estimate must not be too low, because the
+// limit on the memory for links relies on it.
 func (r *Routing) Size() (n int) {
 	if r == nil {
 		return 0
@@ -274,10 +272,10 @@ func (r *Routing) Size() (n int) {
 		rule := &r.Rules[i]
 		w := &rule.When
 		n += 208 + inMemory(rule.Name, rule.URL.Given, rule.URL.Location) + 16*(len(w.Devices)+len(w.Systems))
-		n += 36*(len(w.Countries)+len(w.Languages)) + // each one is a separate short string
+		n += 36*(len(w.Countries)+len(w.Languages)) + // each is a separate short string
 			inMemory(w.Countries...) + inMemory(w.Languages...)
 		if len(w.Query) > 0 {
-			n += 384 + 75*max(0, len(w.Query)-8) // the slots of a map
+			n += 384 + 75*max(0, len(w.Query)-8) // slots of a map
 		}
 		for name, value := range w.Query {
 			n += inMemory(name, value)
@@ -286,8 +284,8 @@ func (r *Routing) Size() (n int) {
 	return n
 }
 
-// inMemory estimates how many bytes the texts take, without their string headers. It allows
-// for the memory that the runtime adds when it rounds up the size of each text.
+// inMemory estimates the size of the texts in memory, without their string headers. It accounts for
+// the rounding of sizes by the runtime.
 func inMemory(texts ...string) (n int) {
 	for _, t := range texts {
 		n += len(t) + min(len(t), 8+len(t)/8)
@@ -295,7 +293,7 @@ func inMemory(texts ...string) (n int) {
 	return n
 }
 
-// size returns about how many bytes the stored rule takes.
+// size returns the approximate size of the stored rule.
 func (r *Rule) size() int {
 	n := len(r.Name) + len(r.URL.Given) + len(r.URL.Location) + 2*len(r.When.Countries) + 8*(len(r.When.Devices)+len(r.When.Systems))
 	for _, l := range r.When.Languages {

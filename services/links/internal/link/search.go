@@ -11,22 +11,22 @@ import (
 	"github.com/linkreel/linkreel/libs/search"
 )
 
-// A search finds a link by its terms: short texts that each state one fact about the
-// link. A query asks for links that have all its terms, and the store answers it from
-// indexes alone. Some prefixes of each word are terms ([search.Tokens]), so that a
-// query's word finds words that begin with it. The search looks up a query's word by its
-// longest such prefix. It reads the links and drops those that match only the prefix.
+// A search finds a link by its terms. A term is a short text that states one fact about the link. A
+// query requests links that have all its terms, and the store answers it from indexes alone. Some
+// prefixes of each word are terms ([search.Tokens]), so that a word in a query finds longer words
+// that begin with it. The search looks up a word by its longest such prefix. It reads the links and
+// drops those that match only the prefix.
 const (
-	// maxTerms bounds the index entries of one link. An ordinary link has about 40;
-	// without a bound a destination of 8 KiB of short words would have thousands.
+	// maxTerms limits the index entries of one link. An ordinary link has about 40. Without a
+	// limit, a destination of 8 KiB of short words would have thousands.
 	maxTerms = 1500
-	// maxAsked bounds the words of a query that the search looks up. The search compares the
-	// other words after it has read the links.
+	// maxAsked limits the words of a query that the search looks up. The search compares the other
+	// words after it has read the links.
 	maxAsked = 12
 )
 
-// Words returns the folded words by which a search can find the link: those of its slug,
-// tags and title, and of its destination's host and path.
+// Words returns the folded words by which a search can find the link: the words of its slug, tags
+// and title, and of its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)
 	texts := []string{string(l.Slug)}
@@ -38,7 +38,7 @@ func (l *Link) Words() []string {
 	return search.Words(append(texts, path)...)
 }
 
-// hostAndPath splits an address in its standard form. The path is percent-decoded.
+// hostAndPath splits a URL in its standard form. The path is percent-decoded.
 func hostAndPath(location string) (host, path string) {
 	_, rest, _ := strings.Cut(location, "://")
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
@@ -54,8 +54,8 @@ func hostAndPath(location string) (host, path string) {
 	return host, path
 }
 
-// decoded decodes the percent escapes of a path. Invalid escapes stay as they are. Bytes
-// that are not valid UTF-8 become U+FFFD, which separates words.
+// decoded decodes the percent escapes of a path. Invalid escapes are kept. Bytes that are not valid
+// UTF-8 become U+FFFD, which separates words.
 func decoded(path string) string {
 	out := make([]byte, 0, len(path))
 	for i := 0; i < len(path); i++ {
@@ -73,7 +73,7 @@ func decoded(path string) string {
 
 // The first letter of a term is its kind.
 const (
-	DomainTerm = "d" // followed by the domain's id
+	DomainTerm = "d" // followed by the domain's ID
 	TagTerm    = "t" // followed by the key of a tag ([label.Key])
 	slugTerm   = "s" // followed by a folded slug
 	wordTerm   = "w" // followed by one of [search.Tokens]
@@ -95,21 +95,20 @@ func (l *Link) Terms() map[string]bool {
 	return terms
 }
 
-// Top is a place before every link of a list.
+// Top is a position before every link of a list.
 const Top int64 = -1
 
-// Query asks for links of an account. Its filters must all hold.
+// Query requests links of an account. A link must match all its filters.
 type Query struct {
 	AccountID string
-	Before    int64 // a Seq, or [Top]; only links below it are listed
+	Before    int64 // a Seq, or [Top]; only older links are listed
 	Limit     int
-	// Whole asks for every field. If it is false, the store reads only the fields that lists
-	// need.
+	// Whole requests every field. Otherwise the store reads only the fields that lists need.
 	Whole bool
-	// Broken also asks for links that cannot be read; see [Link.Broken].
+	// Broken also requests links that cannot be read; see [Link.Broken].
 	Broken bool
 
-	Words      []string // folded; each must be the start of a word of the link
+	Words      []string // folded; each must be a prefix of a word of the link
 	Tags       []string
 	DomainID   *string // "" is the default host
 	Slug       string  // folded
@@ -117,8 +116,7 @@ type Query struct {
 	Archived   *bool
 }
 
-// Terms returns the terms that every matching link has. A query without terms asks for
-// all links.
+// Terms returns the terms that every matching link has. A query without terms matches all links.
 func (q Query) Terms() []string {
 	var terms []string
 	if q.Archived != nil {
@@ -140,16 +138,16 @@ func (q Query) Terms() []string {
 	return slices.Compact(terms)
 }
 
-// asked returns the words that the search looks up. These are the longest words: they
-// are the rarest and so narrow the search best.
+// asked returns the words that the search looks up. It selects the longest words, because they are
+// the rarest.
 func (q Query) asked() []string {
 	words := slices.Clone(q.Words)
 	slices.SortStableFunc(words, func(a, b string) int { return len(b) - len(a) })
 	return words[:min(len(words), maxAsked)]
 }
 
-// Rest returns the part of the query that the terms do not cover: words that are longer
-// than their term, and words that the search does not look up.
+// Rest returns the part of the query that the terms do not cover: words that are longer than their
+// term, and words that the search does not look up.
 func (q Query) Rest() Query {
 	asked := q.asked()
 	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })

@@ -12,102 +12,101 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is a [Store]'s error if a document that must be new already exists, if the
-// outcome of the commit is unknown, or if the account may be full. In all three cases
-// the caller has to read the records.
+// ErrInTheWay is a [Store]'s error if a document that must be new already exists, if the outcome of
+// the commit is unknown, or if the account may be full. In all three cases the caller must read the
+// records.
 var ErrInTheWay = errors.New("the records must be read first")
 
 // Store keeps links.
 type Store interface {
-	// Link finds a link of any account. It returns NotFound if there is none.
+	// Link returns a link of any account, or the error NotFound.
 	Link(ctx context.Context, id string) (*Link, error)
-	// Slug reads the record of the slug with this [SlugKey]. It returns nil if there is none.
+	// Slug returns the record of the slug with this [SlugKey], or nil.
 	Slug(ctx context.Context, key string) (*SlugRecord, error)
 	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
-	// Stats reads a link's clicks on the days from first to last, both included.
+	// Stats returns a link's clicks on the days from first to last, inclusive.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
 	// Tags lists tags of the account's records of every kind; see [Service.Tags].
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days reads the days after the day after on which a link has clicks, oldest first and at
-	// most limit of them. It reports whether more follow.
+	// Days returns the days later than after on which a link has clicks, oldest first, at most
+	// limit days. It reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
-	// Atomically runs fn so that what it read still holds when it commits. fn may run
-	// several times, so it must act only through tx. If fn writes nothing, nothing is
-	// committed. The error is ErrRefused for a commit that is too large for the database.
+	// Atomically runs fn in one transaction. The records that fn reads do not change before the
+	// commit. fn may run several times and must have no effect except through tx. If fn writes
+	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
+	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add creates links with slugs that were never used, in one call to the database and
-	// without reading. limit is how many links the account may have; 0 means any number. The
-	// error is ErrInTheWay if one of the links cannot be created this way.
+	// Add creates links with slugs that were never used, in one database call and without reading.
+	// limit is the account's limit for links; 0 means no limit. The error is ErrInTheWay if one of
+	// the links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
 // Tx is one atomic change.
 type Tx interface {
-	// Find finds links of any account and slug records in one call. It returns nil for each
-	// one that does not exist.
+	// Find returns links of any account and slug records in one call. A missing record is nil.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
-	// FindBroken finds links that are being erased. For a link that cannot be read, it
-	// returns the fields that can be read; see [Link.Broken].
+	// FindBroken returns links that are being erased. An unreadable link has only its readable
+	// fields; see [Link.Broken].
 	FindBroken(ids []string) ([]*Link, error)
-	// Released finds the keys of the slugs that deleted links of the account had.
+	// Released returns the keys of the slugs of deleted links of the account.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
-	// Domain finds a domain of any account. It returns nil if there is none. The commit
-	// fails if the domain is deleted meanwhile.
+	// Domain returns a domain of any account, or nil. The commit fails if the domain is deleted
+	// concurrently.
 	Domain(id string) (*customdomain.Domain, error)
-	// ExternalIDs finds the links that have these external ids of the account. It returns ""
-	// for an id that no link has.
+	// ExternalIDs returns the links that have these external IDs of the account. The result for an
+	// unused ID is "".
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags records the tags that links of the account get and lose. It reads records, so call
-	// it before the transaction's writes.
+	// Tags records the tags that links of the account get and lose. It reads records, so call it
+	// before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
-	// Places finds the places of a link. It returns nil if the link has no limit.
+	// Places returns the places of a link, or nil for a link without a limit.
 	Places(linkID string) (*Places, error)
-	// Room returns how many more links the account may have, but at most want; see libs/quota.
+	// Room returns the number of links that the account may add, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
-	// Each of the methods below announces the slug to every replica. Otherwise replicas would
-	// serve the old state until their memory expires. A method with an events.Type also
-	// writes the event of the change, unless it is [events.Quiet].
+	// Each of the methods below announces the slug to every replica. Otherwise replicas would serve
+	// the old state until their cache entries expire. A method with an events.Type also writes the
+	// event of the change, unless it is [events.Quiet].
 
-	// Add creates a link and its slug record. If over is set, Add replaces the record that
-	// the slug's last link has left. Otherwise the slug must have no record. Only a
-	// [Link.Foreseeable] slug is announced.
+	// Add creates a link and its slug record. If over is set, Add replaces the record of the slug's
+	// previous link. Otherwise the slug must have no record. Only a [Link.Foreseeable] slug is
+	// announced.
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link. before is the link before the change. If MaxClicks changes, Put also
 	// changes the link's places.
 	Put(before, after *Link, what events.Type)
-	// Remove deletes a link and replaces the record of its slug. If slug is nil, that
-	// record stays as it is.
+	// Remove deletes a link and replaces the record of its slug. If slug is nil, that record does
+	// not change.
 	Remove(l *Link, slug *SlugRecord, what events.Type)
-	// PutSlug replaces the record of a slug that no link has.
+	// PutSlug replaces the record of a slug without a link.
 	PutSlug(key string, slug *SlugRecord)
 
-	// Announce announces slugs ([SlugKey]) that an earlier attempt of the request has changed. The
-	// process of that attempt may have died before it announced them.
+	// Announce announces slugs ([SlugKey]) that an earlier attempt of the request has changed. That
+	// attempt may have died before its announcement.
 	Announce(slugKeys ...string)
 }
 
 // Options configure a [Service].
 type Options struct {
 	Store Store
-	// Blocked are the destinations that this installation refuses. If it is nil, none is
-	// refused.
+	// Blocked are the destinations that this installation blocks. If it is nil, none is blocked.
 	Blocked *Blocklist
 	Now     func() time.Time
 }
 
-// Service has the operations on links that the API calls.
+// Service provides the operations on links for the API.
 type Service struct{ opt Options }
 
 // NewService returns a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
-// Get finds a link of the account.
+// Get returns a link of the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) {
 	l, err := s.opt.Store.Link(ctx, id)
 	if err != nil {
@@ -124,35 +123,35 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days reads the days after the day after on which a link has clicks, oldest first and at
-// most limit of them. It reports whether more follow.
+// Days returns the days later than after on which a link has clicks, oldest first, at most limit
+// days. It reports whether more follow.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
 
-// Stats returns a link's clicks on the days from first to last, both included.
+// Stats returns a link's clicks on the days from first to last, inclusive.
 func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (Stats, error) {
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
-// Explain returns how the link would answer a visit. own are the names of the default short
-// host, and pages are the pages of the link's host.
+// Explain returns the response that a visit to the link would get. own are the names of the default
+// short host, and pages are the pages of the link's host.
 func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
 	return Decide(l.Target(), v, &Surroundings{
 		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
 	})
 }
 
-// SlugFree reports whether the account could take a slug of a domain now. An empty domainID
-// means the default short host.
+// SlugFree reports whether the account can take a slug of a domain now. An empty domainID means the
+// default short host.
 func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug Slug) (bool, error) {
 	r, err := s.opt.Store.Slug(ctx, SlugKey(domainID, slug.Folded()))
 	return err == nil && r.FreeFor(accountID, s.opt.Now()), err
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has all the links that it may have. With
-// it, a full account gets 403 whatever the request body is. The create's transaction checks
-// again, and only that check holds under concurrency.
+// CheckRoom returns QUOTA_EXCEEDED if the account has reached its limit for links. It ensures that
+// a full account gets 403 for any request body. The create's transaction checks again, and only
+// that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Links <= 0 {
 		return nil
@@ -164,9 +163,9 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// Update changes a link of the account. edit returns the changes to the current link, and
-// check decides whether the link may be changed at its current revision. If either of them
-// returns an error, Update returns it. Both may run several times.
+// Update changes a link of the account. edit returns the changes to the current link. check decides
+// whether the link may be changed at its current revision. Update returns an error from either of
+// them. Both may run several times.
 func (s *Service) Update(
 	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
 ) (*Link, error) {
@@ -180,7 +179,7 @@ func (s *Service) Update(
 		if err != nil {
 			return err
 		}
-		// Check inside the transaction: otherwise another edit could come before the commit.
+		// Check inside the transaction. Otherwise another edit could be committed first.
 		if err := check(l.Rev); err != nil {
 			return err
 		}
@@ -194,7 +193,7 @@ func (s *Service) Update(
 				return err
 			}
 		}
-		if after.Routing != l.Routing { // otherwise the limit is the same
+		if after.Routing != l.Routing { // otherwise the limit has not changed
 			if err := limited(tx, l, after); err != nil {
 				return err
 			}
@@ -208,8 +207,8 @@ func (s *Service) Update(
 	return after, nil
 }
 
-// Delete removes a link of the account. Its slug stays closed to other accounts
-// for [Quarantine].
+// Delete removes a link of the account. Its slug stays unavailable to other accounts for
+// [Quarantine].
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	gone := false
 	err := s.opt.Store.Atomically(ctx, "delete link", func(tx Tx) error {
@@ -235,8 +234,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return err
 }
 
-// deletedBefore announces the slugs of links that an earlier attempt of a delete has removed.
-// The process of that attempt may have died before it announced them.
+// deletedBefore announces the slugs of links that an earlier attempt of a delete has removed. That
+// attempt may have died before its announcement.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)
 	tx.Announce(keys...)

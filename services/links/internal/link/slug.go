@@ -13,18 +13,18 @@ const MaxSlug = 100
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// reserved are the words that the default short host keeps for itself.
+// reserved are the words that the default short host reserves for itself.
 var reserved = map[string]bool{
 	"api": true, "v": true, "healthz": true, "livez": true, "readyz": true, "metrics": true,
 	"robots.txt": true, "favicon.ico": true, "sitemap.xml": true,
 	"docs": true, "admin": true, "login": true, "assets": true,
 }
 
-// Quarantine is how long a deleted link's slug stays closed to other accounts,
-// so that nobody inherits the visitors of a printed address.
+// Quarantine is the time for which a deleted link's slug stays unavailable to other accounts, so
+// that nobody takes over the visitors of a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
-// SlugRecord says which account and link have a slug of a domain, or had it last. It does
+// SlugRecord contains the account and link that have a slug of a domain, or had it last. It does
 // not contain the destination.
 type SlugRecord struct {
 	AccountID string
@@ -32,17 +32,17 @@ type SlugRecord struct {
 	// ReleasedUntil is set when the link is deleted. Before this time, only the account that
 	// had the link may use the slug again.
 	ReleasedUntil time.Time
-	// Formerly is the id of the deleted link. A repeated delete finds the slug by it.
+	// Formerly is the ID of the deleted link. A repeated delete finds the slug by this ID.
 	Formerly string
-	// Takedown belongs to the slug as well as to its link, so that deleting the link and creating
-	// another one with the slug does not lift it.
+	// Takedown is stored on the slug as well as on its link, so that the takedown stays in effect
+	// if the link is deleted and another link with the slug is created.
 	Takedown *Takedown
 }
 
 // never is the end of a quarantine that lasts until the operator ends it.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Released returns the record that the link's slug gets when the link is deleted at now.
+// Released returns the record of the link's slug after the link is deleted at now.
 func Released(l *Link, now time.Time) *SlugRecord {
 	r := &SlugRecord{AccountID: l.AccountID, Formerly: l.ID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
 	if r.Takedown != nil {
@@ -51,8 +51,8 @@ func Released(l *Link, now time.Time) *SlugRecord {
 	return r
 }
 
-// FreeFor reports whether the account may take the slug at now. Everybody may take a slug
-// without a record: it was never used, or its quarantine is over.
+// FreeFor reports whether the account may take the slug at now. Every account may take a slug
+// without a record, because it was never used or its quarantine has ended.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true
@@ -61,8 +61,8 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	return released && (r.AccountID == accountID || !now.Before(r.ReleasedUntil))
 }
 
-// ParseSlug accepts a slug that a caller chose. It refuses reserved words on the default
-// short host only: our own pages are not on custom domains.
+// ParseSlug accepts a slug that a caller chose. It rejects reserved words only on the default short
+// host, because custom domains do not serve our own pages.
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":
@@ -80,8 +80,8 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	return Slug(text), nil
 }
 
-// LookupSlug returns the folded form of a path segment. ok is false if no link can have
-// that slug, so that a scan of nonsense does not reach the store.
+// LookupSlug returns the folded form of a path segment. ok is false if no link can have that slug,
+// so that scans with invalid slugs do not reach the store.
 func LookupSlug(segment []byte) (folded string, ok bool) {
 	if len(segment) == 0 || len(segment) > MaxSlug {
 		return "", false

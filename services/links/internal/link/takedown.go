@@ -12,7 +12,7 @@ import (
 // Takedown is the operator's decision that a link must not redirect.
 type Takedown struct {
 	ID     string
-	Reason string // the owner sees it
+	Reason string // visible to the owner
 	At     time.Time
 }
 
@@ -25,9 +25,8 @@ func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 	return l.Key(), nil
 }
 
-// TakeDown takes down the link that a slug leads to. The slug keeps the takedown even if
-// the link is deleted. If another takedown is in effect, that one stays, and the returned
-// link has it.
+// TakeDown takes down the link with a slug. The slug keeps the takedown even if the link is
+// deleted. If another takedown is in effect, it is kept, and the returned link contains it.
 func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "take down link", func(tx Tx) error {
@@ -56,9 +55,8 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 	return after, nil
 }
 
-// Lift ends a takedown of a slug. It does so whether the link that was taken down still
-// exists, was deleted, or was replaced by another link with the slug. It also succeeds if
-// the takedown is not in effect.
+// Lift ends a takedown of a slug, even if the link was deleted or replaced by another link with the
+// slug. It also succeeds if the takedown is not in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)
@@ -69,7 +67,8 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.Announce(slugKey)
 			return nil
 		}
-		// The link is gone, and the takedown kept its slug closed. Now the quarantine starts.
+		// The link was deleted, and the takedown kept its slug unavailable. The quarantine starts
+		// now.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
 			tx.PutSlug(slugKey, r)
@@ -88,7 +87,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	})
 }
 
-// behind finds the record of a slug and its link; either is nil if it does not exist.
+// behind returns the record of a slug and its link. Either is nil if it does not exist.
 func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	_, slugs, err := tx.Find(nil, []string{slugKey})
 	if err != nil {
@@ -104,11 +103,11 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	return slugs[0], links[0], nil
 }
 
-// Purge removes up to limit links of an account that is being erased. It takes the newest
-// links whose place in the list is below before. last is the place of the oldest link
-// that it looked at, or [Top] if there was none. Slugs stay closed for [Quarantine]. For
-// a slug that was taken down, this time starts when auth lifts the takedown, at the end
-// of the erasure. ErrRefused means that some links could not be removed; all others were.
+// Purge removes up to limit links of an account that is being erased. It takes the newest links
+// with a list position below before. last is the position of the oldest processed link, or [Top] if
+// there was none. Slugs stay unavailable for [Quarantine]. For a slug that was taken down, this
+// time starts when auth lifts the takedown, at the end of the erasure. ErrRefused means that some
+// links could not be removed; all others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {
@@ -119,7 +118,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 		ids[i] = l.ID
 	}
 	last = page[len(page)-1].Seq
-	// Remove statistics first: they can only be found through their link.
+	// Remove statistics first, because they can only be found through their link.
 	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
 		return last, err
 	}
@@ -143,8 +142,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		}
 		n = fitting(found)
 		for _, l := range found[:n] {
-			// The ids come from a list that was read outside this transaction. Another replica
-			// may have removed some links since. A removal is final, so check the account of the
+			// The IDs come from a list that was read outside this transaction. Another replica may
+			// have removed some links since. A removal is final, so check the account of the
 			// current records.
 			if l == nil || l.AccountID != accountID {
 				continue
@@ -162,8 +161,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 	return n, err
 }
 
-// releasedBroken does the same as [Released] for a link that cannot be read. It returns nil
-// if the link's record names a slug of another link, so that this slug stays unchanged.
+// releasedBroken does the same as [Released] for an unreadable link. It returns nil if the link's
+// record names a slug of another link, so that this slug does not change.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

@@ -16,18 +16,18 @@ func ParseDay(s string) (Day, bool) {
 
 func (d Day) String() string { return time.Unix(int64(d)*86400, 0).UTC().Format(time.DateOnly) }
 
-// Click is a counted visit, without anything that identifies a person.
+// Click is a counted visit, without any data that identifies a person.
 type Click struct {
-	LinkID   string // or the id of a domain, for a visit that no link serves
+	LinkID   string // or a domain ID, for a visit that no link serves
 	Day      Day
-	Referrer string // host, "" for none
-	Country  string // two letters, "" for unknown
+	Referrer string // host, or ""
+	Country  string // two letters, or "" if unknown
 	Device   Device
-	Rule     string // the name, at that time, of the rule that redirected the visitor; "" for none
+	Rule     string // name, at that time, of the rule that redirected the visitor, or ""
 }
 
-// The names of visits that no link serves, in the counts of a domain. They are stored where the
-// counts of a link have the names of rules.
+// The names of visits that no link serves, in the counts of a domain. They are stored in the same
+// field as the names of rules in the counts of a link.
 const (
 	VisitHome     = "home"
 	VisitNotFound = "notFound"
@@ -42,12 +42,12 @@ type Tally struct {
 	Referrers map[string]int64
 	Countries map[string]int64
 	Devices   map[string]int64
-	// Rules has only the clicks that a rule redirected. It is nil for a plain link, so that
-	// the statistics of a plain link need no space for it.
+	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so that the
+	// statistics of a plain link need no space for it.
 	Rules map[string]int64 `json:",omitempty"`
 }
 
-// Add counts n clicks like c, which must have the tally's link and day. It returns the approximate
+// Add counts n clicks equal to c. c must have the tally's link and day. It returns the approximate
 // number of bytes by which the stored tally grows.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
@@ -77,11 +77,11 @@ func (t *Tally) Add(c Click, n int64) (grown int) {
 }
 
 const (
-	tallyBytes = 160 // the size of a tally without its link and its counts
-	countBytes = 16  // the size of a count without its name
+	tallyBytes = 160 // size of a tally without its link and its counts
+	countBytes = 16  // size of a count without its name
 )
 
-// Size returns the approximate number of bytes that the stored tally takes.
+// Size returns the approximate size of the stored tally in bytes.
 func (t *Tally) Size() int {
 	n := tallyBytes + len(t.LinkID)
 	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices, t.Rules} {
@@ -92,16 +92,15 @@ func (t *Tally) Size() int {
 	return n
 }
 
-// Mark says how far a producer's click log has been counted. Batch is the last batch that
-// was counted, and Total is the number of clicks in all batches up to it.
+// Mark is the counted position in a producer's click log. Batch is the last counted batch, and
+// Total is the number of clicks in all batches up to it.
 type Mark struct {
 	Batch, Total int64
-	Day          Day // the day of the last batch; the mark of a producer without new batches is removed later
+	Day          Day // day of the last batch; marks without new batches are removed later
 }
 
-// Progress says how far each producer's click log has been counted. Cycle is the number
-// of times that counts have been written. A writer that finds an unexpected Cycle knows
-// that another writer was faster.
+// Progress is the counted position in each producer's click log. Cycle is the number of times that
+// counts have been written. An unexpected Cycle shows a writer that another writer was faster.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

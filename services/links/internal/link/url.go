@@ -11,25 +11,25 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxURL is the maximum length of an address in bytes, because a destination becomes a
-// header. The API contract has its own limit, in characters.
+// maxURL is the maximum length of a URL in bytes, because a destination is sent as a header. The
+// API contract has its own limit, in characters.
 const maxURL = 8192
 
-// URL is an http or https address. Given is exactly what the caller wrote. Location is
-// the same address in ASCII, as the URL standard writes it. Browsers read an address by
-// that standard, so Location is the form that [ParseURL] checks.
+// URL is an http or https URL. Given is the exact text from the caller. Location is the same URL in
+// ASCII, as the URL standard serializes it. Browsers interpret a URL by that standard, and Location
+// is therefore the form that [ParseURL] checks.
 type URL struct{ Given, Location string }
 
-// Hosts are the hosts that serve redirects. A link to one of them could redirect in
-// circles, so links must not lead there.
+// Hosts are the hosts that serve redirects. A link to one of them could cause a redirect loop, so
+// links must not point to them.
 type Hosts []Host
 
-// Host is a host name in lower case with its port. Port is "" for the default ports of
-// http and https, because visitors can usually reach our hosts on both.
+// Host is a host name in lower case with its port. Port is "" for the default ports of http and
+// https, because our hosts are usually reachable on both.
 type Host struct{ Name, Port string }
 
-// At returns the hosts at which visitors can reach a custom host name: at the default ports,
-// and at the port of the default short host.
+// At returns the hosts at which a custom host name is reachable: at the default ports, and at the
+// port of the default short host.
 func (h Hosts) At(hostname string) Hosts {
 	out := Hosts{ParseHost(hostname)}
 	for _, own := range h {
@@ -61,10 +61,9 @@ func (h Hosts) Names() []string {
 	return out
 }
 
-// ParseURL accepts the address of a destination or of a preview image, and never fetches
-// it. The address must be http or https, have a host right after the slashes and no user
-// info, be valid under the WHATWG URL standard, have at most 8,192 bytes, and not be on
-// one of the hosts in own.
+// ParseURL accepts the URL of a destination or of a preview image, and never fetches it. The URL
+// must be http or https, have a host right after the slashes and no user info, be valid under the
+// WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -80,36 +79,36 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "The address is not valid UTF-8.")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
-	// The URL standard would skip further slashes and read the next part as the host.
+	// The URL standard would skip further slashes and treat the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
 	// Check this before parsing, because the parser drops empty user info.
 	case strings.Contains(host, "@"):
-		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
+		return refuse(apierr.NotAllowed, "The address must not contain a user name or password.")
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return refuse(apierr.InvalidFormat, "This is not a valid address. Check its host and its port.")
 	}
 	if u.Username() != "" || u.Password() != "" {
-		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
+		return refuse(apierr.NotAllowed, "The address must not contain a user name or password.")
 	}
 	if slices.Contains(own, ParseHost(u.Host())) {
 		return URL{}, LeadsBack()
 	}
 	location := u.Href(false)
-	// This guards the Location header even if the parser has a flaw.
+	// This check protects the Location header even if the parser has a bug.
 	if strings.ContainsFunc(location, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return refuse(apierr.InvalidFormat, "This is not a valid address.")
 	}
 	return URL{Given: text, Location: location}, nil
 }
 
-// LeadsBack returns the error for an address on a host of short links from which visits could
-// come back.
+// LeadsBack returns the error for a URL on a host of short links from which visits could be
+// redirected back.
 func LeadsBack() *apierr.Detail {
 	return &apierr.Detail{
-		Code: apierr.SelfReference, Message: "The address leads back to one of our own short hosts, so visits could go in circles. Use the final destination.",
+		Code: apierr.SelfReference, Message: "The address is on one of our own short hosts, so visits could end up in a redirect loop. Use the final destination.",
 	}
 }
 
@@ -119,8 +118,7 @@ func (u URL) Host() Host {
 	return ParseHost(host)
 }
 
-// authority returns the part between the scheme and the path of an http or https
-// address.
+// authority returns the part between the scheme and the path of an http or https URL.
 func authority(address string) (_ string, ok bool) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
@@ -132,8 +130,8 @@ func authority(address string) (_ string, ok bool) {
 	return rest, true
 }
 
-// Destination accepts the destination of a link. It must be a valid address, and must
-// not lead to a host in own or to one that this installation blocks.
+// Destination accepts the destination of a link. It must be a valid URL, and must not be on a host
+// in own or on a host that this installation blocks.
 func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
 	u, problem := ParseURL(text, own)
 	if problem == nil && s.opt.Blocked != nil && s.opt.Blocked.Has(u.Location) {

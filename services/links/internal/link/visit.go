@@ -7,23 +7,23 @@ import (
 	"golang.org/x/text/language"
 )
 
-// IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or
-// X-Moz header says that the page is only loaded in advance.
+// IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or X-Moz header marks the
+// request as a prefetch.
 func IsPrefetch(purpose string) bool {
 	p := strings.ToLower(purpose)
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
-// maxReferrer is the maximum length of a referrer's host that is kept. DNS has the same
-// limit.
+// maxReferrer is the maximum length of a referrer's host that is stored. DNS has the same limit.
 const maxReferrer = 253
 
-// ReferrerHost returns the host of a Referer header. It returns "" if the header is not
-// worth counting: it has another scheme or no plain host, or its host is one of own.
+// ReferrerHost returns the host of a Referer header. It returns "" for a header that is not
+// counted: another scheme, no plain host, or a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
-	// Visitors choose this text, and it ends up in statistics, so only the characters of host names
-	// pass. Trim's result is not empty if there is any other character, even in the middle.
+	// Visitors choose this text, and it is stored in statistics. Therefore only the characters of
+	// host names are accepted. Trim's result is not empty if there is any other character, even in
+	// the middle.
 	host := ParseHost(hostport)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""
@@ -34,10 +34,10 @@ func ReferrerHost(referer string, own Hosts) string {
 	return host.Name
 }
 
-// Country returns the two-letter code of a country or territory in upper case, or "" for
-// anything else. If a proxy passes on a header from the visitor, visitors can choose the
-// code. There are about 285 known codes, and with all of them a day's statistics still fit
-// into one commit. With all 676 pairs of letters they would not.
+// Country returns the two-letter code of a country or territory in upper case, or "" for anything
+// else. If a proxy passes on a header from the visitor, visitors can choose the code. There are
+// about 285 known codes, and with all of them a day's statistics still fit into one commit. With
+// all 676 pairs of letters they would not.
 func Country(code string) string {
 	if len(code) != 2 {
 		return ""
@@ -49,8 +49,8 @@ func Country(code string) string {
 	return c
 }
 
-// countries records for each pair of letters whether Unicode's data has a country or
-// territory with that code. Former ones are included.
+// countries contains, for each pair of letters, whether Unicode's data has a country or territory
+// with that code. Historic codes are included.
 var countries = func() (known [26][26]bool) {
 	for a := range known {
 		for b := range known[a] {

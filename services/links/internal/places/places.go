@@ -1,20 +1,18 @@
-// Package places makes sure that no more visits to a link are redirected than its maxClicks
-// allows, across any number of replicas.
+// Package places ensures that the number of redirects of a link does not exceed its maxClicks,
+// across any number of replicas.
 //
-// A visit takes a place in Firestore before it is redirected. Its click goes through the
-// click log like any other. So neither a lost click nor the loss of Redis can let a visit
-// exceed the limit. At each replica, a link has at most one commit in flight. The next commit
-// takes places for all visits that have arrived meanwhile. If a process is killed before it
-// answers a visit, the visit's place stays used. If the outcome of a commit is not known, its
-// visits get an error. The replica then asks until it knows the outcome, and gives the places
-// to other visits.
+// A visit takes a place in Firestore before it is redirected. Its click is recorded in the click
+// log like any other. Therefore neither a lost click nor the loss of Redis allows a visit over the
+// limit. At each replica, a link has at most one commit in flight. The next commit takes places for
+// all visits that have arrived during it. If a process is killed before it responds to a visit, the
+// visit's place stays used. If the outcome of a commit is unknown, its visits get an error. The
+// replica then retries until it knows the outcome, and assigns the places to other visits.
 //
-// When a link is used up, its slug's record says so, and every replica keeps that record in
-// memory. After that, only a replica's first visit still asks for a place.
+// When a link is exhausted, the record of its slug contains this, and every replica caches that
+// record. After that, only a replica's first visit still requests a place.
 //
-// A link that gets its limit later may have clicks that still wait to be counted. Until all
-// of them are counted, nobody knows how many places are left, so visits get an error for
-// some seconds.
+// A link that gets its limit later may have clicks that are not counted yet. Until all of them are
+// counted, the number of remaining places is unknown, and visits get an error for some seconds.
 package places
 
 import (
@@ -32,37 +30,36 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrChanged means that the link has changed since the visit looked it up: it no longer has
-// a limit, or all its places are taken. The visit has to look it up again.
+// ErrChanged means that the link has changed since the visit looked it up: it no longer has a
+// limit, or all its places are taken. The visit must look up the link again.
 var ErrChanged = errors.New("the link has changed")
 
 // Store keeps the places of links.
 type Store interface {
-	// Take carries out the ask and returns the places as they are afterwards. If the link is
-	// not settled, the ask gets no place. The error is [link.ErrNoLimit] if the link has no
-	// places. After any other error the ask may have been carried out.
+	// Take processes the ask and returns the places after it. If the link is not settled, the ask
+	// gets no place. The error is [link.ErrNoLimit] if the link has no places. After any other
+	// error the ask may have been processed.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
-	// Settle counts the link's clicks as used places and marks the link as settled. Call it
-	// only after all clicks have been counted; see [Options].Counted.
+	// Settle counts the link's clicks as used places and marks the link as settled. Call it only
+	// after all clicks have been counted; see [Options].Counted.
 	Settle(ctx context.Context, linkID string) error
 }
 
 // Options configure a [Gate].
 type Options struct {
 	Store Store
-	// Forget drops the slugs from this replica's memory.
+	// Forget drops the slugs from this replica's cache.
 	Forget func(slugKeys ...string)
-	// Announce tells all replicas that the slugs have changed.
+	// Announce notifies all replicas that the slugs have changed.
 	Announce func(ctx context.Context, slugKeys ...string)
-	// Counted returns a function that reports whether all clicks have been counted that any
-	// replica recorded before Counted was called. The gate calls that function until it
-	// returns true.
+	// Counted returns a function that reports whether all clicks have been counted that any replica
+	// recorded before Counted was called. The gate calls that function until it returns true.
 	Counted func() func(ctx context.Context) (bool, error)
 }
 
-// Bounds for the visits that wait at one replica. Beyond them, visits get an error at once.
-// So a flood of visits to one link uses up no memory, and takes no workers or calls away
-// from other links.
+// Limits for the visits that are waiting at one replica. Visits over a limit get an error at once.
+// Many visits to one link can therefore not use up the memory, the workers or the calls of other
+// links.
 const (
 	maxLines    = 512  // links with waiting visits
 	linesEach   = 16   // links of one account with waiting visits
@@ -70,16 +67,16 @@ const (
 	waitingEach = 1024 // waiting visits at one link
 	waitingOf   = 2048 // waiting visits at all links of one account
 	callTime    = 4 * time.Second
-	// maxUnsure bounds the asks with an unknown outcome that a line remembers. The places of
+	// maxUnsure limits the number of asks with an unknown outcome that a line stores. The places of
 	// older asks stay used.
 	maxUnsure = 32
-	// settleFor is how long a line tries to settle its link after the last visit.
+	// settleFor is the time after the last visit for which a line tries to settle its link.
 	settleFor = time.Minute
 )
 
-// The pause between two commits of a link. Firestore accepts only a few writes per second to
-// one document. So while visits keep coming, the pauses grow, and more visits share a commit.
-// The first visit after a quiet time does not wait.
+// The pause between two commits of a link. Firestore accepts only a few writes per second to one
+// document. While visits keep arriving, the pauses therefore grow, and more visits share a commit.
+// The first visit after a pause in traffic does not wait.
 const (
 	restMin        = 100 * time.Millisecond
 	restMax        = 500 * time.Millisecond
@@ -87,12 +84,12 @@ const (
 	restErrorMax   = 2 * time.Second
 )
 
-// Gate gives places to visits. It is safe for concurrent use.
+// Gate assigns places to visits. It is safe for concurrent use.
 type Gate struct {
 	opt    Options
 	stop   chan struct{} // closed when the process ends
 	wg     sync.WaitGroup
-	failed lograte.Limit // of the lines about asks that fail
+	failed lograte.Limit // limit of the lines about failed asks
 
 	mu       sync.Mutex
 	stopped  bool
@@ -104,7 +101,7 @@ type Gate struct {
 // share counts an account's lines and waiting visits.
 type share struct{ lines, waiting int }
 
-// line is a link at which visits wait. One goroutine serves it.
+// line is a link with waiting visits. One goroutine serves it.
 type line struct {
 	account, link, key string
 	waiting            []chan error // Gate.mu guards waiting and back
@@ -113,7 +110,7 @@ type line struct {
 	// Only the line's goroutine uses the fields below.
 	unsure  []string
 	counted func(ctx context.Context) (bool, error) // set while the link is not settled
-	until   time.Time                               // when the line stops trying to settle its link
+	until   time.Time                               // end of the line's attempts to settle its link
 }
 
 // New returns a gate.
@@ -134,8 +131,8 @@ func (g *Gate) Run(ctx context.Context) error {
 	return nil
 }
 
-// Take takes a place for a visit to the link with this slug. It waits until the place is
-// durable. After any error but ErrChanged the visit may try again later.
+// Take takes a place for a visit to the link with this slug. It waits until the place is durable.
+// After any error except ErrChanged the visit may be retried later.
 func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	g.mu.Lock()
 	l := g.line(accountID, linkID, slugKey)
@@ -152,7 +149,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	return <-done
 }
 
-// Back gives back a place after its visit was not redirected.
+// Back returns a place after its visit was not redirected.
 func (g *Gate) Back(accountID, linkID, slugKey string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,8 +178,8 @@ func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	return l
 }
 
-// serve takes places for the waiting visits, one commit after the other, and returns when
-// nothing is left to do.
+// serve takes places for the waiting visits, one commit after the other, and returns when no work
+// is left.
 func (g *Gate) serve(l *line) {
 	pause := time.Duration(0)
 	for first := true; ; first = false {
@@ -190,7 +187,7 @@ func (g *Gate) serve(l *line) {
 		if !ok {
 			return
 		}
-		started := time.Now() // real time: it only paces the commits
+		started := time.Now() // in real time, because it only paces the commits
 		err := g.take(l, visits, back)
 		if err == nil && l.counted != nil {
 			err = g.settle(l)
@@ -202,7 +199,8 @@ func (g *Gate) serve(l *line) {
 		case first:
 			pause = min(took, restMax)
 		default:
-			// Firestore answers late if a document has too many writers. Then pause longer, too.
+			// Firestore responds slowly if a document has too many writers. Pause longer in this
+			// case.
 			pause = max(min(pause*3/2, restMax), restMin, min(took, 2*restMax))
 		}
 		select {
@@ -212,8 +210,8 @@ func (g *Gate) serve(l *line) {
 	}
 }
 
-// next returns the visits of the next commit and how many places to give back. If nothing
-// is left to do, it removes the line.
+// next returns the visits of the next commit and the number of places to return. If no work is
+// left, it removes the line.
 func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -243,7 +241,7 @@ func (g *Gate) call(l *line, fn func(ctx context.Context) error) error {
 	return fn(ctx)
 }
 
-// take asks for places and answers the visits.
+// take requests places and responds to the visits.
 func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	ask := link.Ask{ID: identity.NewNonce(), Want: int64(len(visits)), Back: back, Unsure: l.unsure}
 	var granted int64
@@ -291,15 +289,15 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 }
 
 var refused = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_places_refused_total",
-	Help: "Visits to links with maxClicks that got a 503 because it was not certain that a click was left."})
+	Help: "Visits to links with maxClicks that got a 503 because the number of remaining clicks was uncertain."})
 
 var (
 	errBusy      = errors.New("too many visits to links with maxClicks are waiting")
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
-// begin starts to settle a link. It first announces the link, because replicas that do not
-// know its limit yet would redirect visits without a place.
+// begin starts to settle a link. It first announces the link, because replicas that do not know its
+// limit yet would redirect visits without a place.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()

@@ -13,24 +13,24 @@ const (
 	// agentsKept is the maximum number of user agents in a generation of the cache. The two
 	// generations together take about half a megabyte.
 	agentsKept = 1 << 13
-	// newAgents is how many new user agents a process parses per second, and agentsAtOnce is
-	// how many it parses in a burst, such as after a start. There must be a limit: anybody can
-	// send any text, and parsing one costs more than the rest of a warm redirect.
+	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
+	// is the number in a burst, such as after a start. The limit is necessary because any client
+	// can send any text, and parsing an agent costs more than the rest of a redirect.
 	newAgents    = 500
 	agentsAtOnce = 4096
 )
 
-// agents caches parsed user agents, because few of them account for nearly all requests. Its
-// keys are hashes of their texts, so its memory does not depend on what strangers send. The
-// hash has a secret seed, so that nobody can find two texts with the same hash.
+// agents caches parsed user agents, because a few agents account for nearly all requests. Its keys
+// are hashes of the texts, so its size does not depend on the texts that clients send. The hash has
+// a secret seed, so that no client can find two texts with the same hash.
 //
-// The cache has two generations. When the young one is full, it becomes the old one. An
-// agent of the old one that is used again moves to the young one. So a flood of texts that
-// are sent only once does not evict the agents of real visitors.
+// The cache has two generations. When the young generation is full, it becomes the old generation.
+// An agent of the old generation that is used again moves to the young one. Many texts that are
+// sent only once therefore do not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	second atomic.Int64 // the second in which left was last increased
-	left   atomic.Int64 // how many new agents may still be parsed
+	second atomic.Int64 // second in which left was last increased
+	left   atomic.Int64 // remaining number of new agents to parse
 
 	mu         sync.RWMutex
 	young, old map[uint64]link.Agent
@@ -40,8 +40,8 @@ func newAgentCache() *agents {
 	return &agents{seed: maphash.MakeSeed(), young: map[uint64]link.Agent{}}
 }
 
-// read returns the parsed user agent. When the budget for new agents is spent, it reports
-// nothing about a new agent, except whether the agent calls itself a robot.
+// read returns the parsed user agent. When the budget for new agents is used up, the result for a
+// new agent only reports whether the agent calls itself a robot.
 func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()
@@ -68,13 +68,13 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	return agent
 }
 
-// mayRead takes one from the budget for new agents and reports whether one was left. Unlike
-// a rate.Limiter with its lock, it costs next to nothing when the budget is spent. Around
-// the change of a second, a few more agents than the budget may be parsed.
+// mayRead uses the budget for new agents and reports whether it was sufficient. Unlike a
+// rate.Limiter with its lock, it costs almost nothing when the budget is used up. At the change of
+// a second, slightly more agents than the budget may be parsed.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {
-		left := max(a.left.Load(), 0) + newAgents*max(second-last, 0) // a clock may step back
+		left := max(a.left.Load(), 0) + newAgents*max(second-last, 0) // the clock may step back
 		a.left.Store(min(left, agentsAtOnce))
 	}
 	return a.left.Load() > 0 && a.left.Add(-1) >= 0

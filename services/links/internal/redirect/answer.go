@@ -36,25 +36,25 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
-// notYet returns the response for a link before its startsAt. It reveals nothing about the
-// link except that time.
+// notYet returns the error for a link before its startsAt. It reveals nothing about the link except
+// that time.
 func notYet(begins link.Moment) *apierr.Error {
-	return &apierr.Error{Code: apierr.NotFound, Message: "This link does not work yet. It starts at the time in startsAt.", StartsAt: begins.MS}
+	return &apierr.Error{Code: apierr.NotFound, Message: "This link is not active yet. It starts at the time in startsAt.", StartsAt: begins.MS}
 }
 
-// takenDown returns the response for links that the operator took down, and for
-// destinations that the operator blocks. The reason is for the owner, not for visitors.
+// takenDown returns the error for links that the operator took down, and for destinations that the
+// operator blocks. The reason is for the owner and not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended returns a response that says only that the link is out of service. The
-// reason concerns only the account and the operator.
+// suspended returns an error that reveals only that the link is out of service. The reason concerns
+// only the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
-// refusalOf returns the response to a visit that is not redirected.
+// refusalOf returns the error for a visit that is not redirected.
 func refusalOf(d *link.Decision) *apierr.Error {
 	switch d.Outcome {
 	case link.OutOfService:
@@ -69,7 +69,7 @@ func refusalOf(d *link.Decision) *apierr.Error {
 	return notFound()
 }
 
-// refusal returns the response for a link that could not be looked up.
+// refusal returns the error for a link that could not be looked up.
 func refusal(err error) *apierr.Error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code == apierr.RateLimited {
@@ -93,8 +93,8 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect redirects the visitor to the location of the decision. It sets no
-// Referrer-Policy, so the destination may see the referrer.
+// redirect redirects the visitor to the location of the decision. It sets no Referrer-Policy, so
+// that the destination can see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
 	res.SetStatusCode(d.Status)
@@ -106,18 +106,18 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
-	case prefetch: // the real visit must send its own request, so that it counts
+	case prefetch: // the real visit must send its own request, so that it is counted
 		res.Header.SetCanonical(headerCacheControl, neverStored)
 	default:
 		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
 	}
 }
 
-// fail answers with a small page, or JSON when the client asks for it.
+// fail responds with a small page, or with JSON if the client accepts it.
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
 	if (status == fasthttp.StatusNotFound || status == fasthttp.StatusMethodNotAllowed) && h.callsAPI(ctx) {
-		moved := *e // the error may be shared
+		moved := *e // a copy, because the error may be shared
 		moved.Message += " The API is at " + strings.TrimRight(h.opt.BaseURL, "/") + "/api/v1."
 		e = &moved
 	}
@@ -138,12 +138,12 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	}
 	m := message{Title: titles[e.Code], Text: e.Message, Report: h.report()}
 	if e.StartsAt != 0 {
-		m.Title, m.Text, m.Begins = "Not yet", "This link does not work yet. It starts on", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
+		m.Title, m.Text, m.Begins = "Not yet", "This link is not active yet. It starts on", time.UnixMilli(e.StartsAt).UTC().Format(time.RFC3339)
 	}
 	page(ctx, status, "message.html", m)
 }
 
-// callsAPI reports whether a program has mistaken the default short host for the API: it sent
+// callsAPI reports whether a program has confused the default short host with the API: it sent
 // JSON, or requested a path of the API. On a custom domain callsAPI returns false, because
 // responses there must reveal nothing about the deployment.
 func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
@@ -160,8 +160,8 @@ var titles = map[apierr.Code]string{
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
-// failures logs why visits fail. Thousands of visits a second may fail for the same reason, so
-// its limit is a line a second.
+// failures logs the causes of failed visits. Thousands of visits per second may fail for the same
+// reason, so it writes at most one line per second.
 type failures struct{ lograte.Limit }
 
 func (f *failures) warn(status int, cause error) {
@@ -174,8 +174,8 @@ func (h *Handler) wellKnownName(folded string) bool {
 	return folded == "robots.txt" || folded == "favicon.ico"
 }
 
-// wellKnown answers paths that are not links. It serves the files that clients request from
-// every host, and answers 404 for the rest. On a custom domain, a link with the name of such
+// wellKnown responds to paths that are not links. It serves the files that clients request from
+// every host, and responds with 404 to all others. On a custom domain, a link with the name of such
 // a file takes precedence.
 func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
 	switch string(segment) {
@@ -207,13 +207,13 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy lets a page use its own style and load nothing else. lockedPolicy is the policy of
-// the page that asks for a password.
+// policy allows a page to use its own style and to load nothing else. lockedPolicy is the policy of
+// the password page.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
-// policyWith returns the policy that lets forms be sent to certain addresses. A browser also
-// applies it to the redirect that answers a form. A right password redirects to any
-// destination, so its form must be allowed everywhere.
+// policyWith returns a policy that allows forms to be sent to certain URLs. Browsers also apply it
+// to the redirect that follows a form. The correct password redirects to any destination, so the
+// policy of its form must allow all URLs.
 func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
@@ -222,11 +222,10 @@ func policyWith(forms string) string {
 
 type message struct {
 	Title, Text, Report string
-	Begins              string // when the link starts (RFC 3339); "" if the page is about something else
+	Begins              string // start of the link (RFC 3339), or ""
 }
 
-// view has the fields that the pages about a link show. It leaves out the private
-// title.
+// view contains the fields for the pages about a link. It does not contain the private title.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string
@@ -234,8 +233,7 @@ type view struct {
 	Report                   string
 }
 
-// report returns the address of the "Report" link. It turns a plain e-mail address into
-// a mailto: address.
+// report returns the URL of the "Report" link. It converts a plain e-mail address to a mailto: URL.
 func (h *Handler) report() string {
 	if c := h.opt.AbuseContact; strings.Contains(c, "@") && !strings.Contains(c, ":") {
 		return "mailto:" + c
@@ -253,14 +251,14 @@ func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target, location stri
 	return v
 }
 
-// inspectPage shows where a link leads instead of redirecting.
+// inspectPage shows the destination of a link instead of redirecting.
 func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
 }
 
-// limitedPage answers visits to a link with maxClicks that do not count as clicks. It does
-// not reveal the destination. Otherwise anybody could get the destination without using up
-// a click, with the user agent of a robot.
+// limitedPage responds to visits to a link with maxClicks that do not count as clicks. It does not
+// reveal the destination. Otherwise the user agent of a robot would be enough to get the
+// destination without using up a click.
 func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "message.html", message{
@@ -268,8 +266,8 @@ func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	})
 }
 
-// openGraphPage gives a social network's crawler the link's own tags. The page also has a
-// refresh and a link to the destination, for people who were taken for a crawler.
+// openGraphPage sends the link's own tags to a social network's crawler. The page also contains a
+// refresh and a link to the destination, for people who were mistaken for a crawler.
 func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target, location string) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t, location))
@@ -292,7 +290,7 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 
-// latency has a series from the start for each status that an alert looks for.
+// latency has a series from the start for each status that an alert uses.
 var latency = metrics.NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a request for a short address, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},

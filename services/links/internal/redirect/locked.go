@@ -18,15 +18,15 @@ import (
 
 const (
 	maxPassword = 256 // in code points, as in the API contract
-	// checkTime bounds how long a guess waits for its turn to be hashed.
+	// checkTime limits the time that a guess waits to be hashed.
 	checkTime = 10 * time.Second
 )
 
-// locked is the page that asks for a link's password. It reveals nothing about the link.
+// locked is the password page of a link. It reveals nothing about the link.
 type locked struct{ Problem, Report string }
 
-// lockedPage asks for the password. Its form has no action, so the browser sends it to the
-// address of the page, with the path and the query.
+// lockedPage responds with the password page. Its form has no action, so the browser sends it to
+// the URL of the page, with the path and the query.
 func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem string) {
 	page(ctx, status, "locked.html", locked{problem, h.report()})
 	ctx.Response.Header.Set("Content-Security-Policy", lockedPolicy)
@@ -34,9 +34,8 @@ func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem strin
 	ctx.Response.Header.Set("X-Frame-Options", "DENY")
 }
 
-// unlock checks the password that a form has sent for a link. If the password is right,
-// unlock stores the matching hash in v and returns true. Otherwise unlock answers the
-// request and returns false.
+// unlock checks the submitted password of a link. If the password is correct, unlock stores the
+// matching hash in v and returns true. Otherwise unlock responds to the request and returns false.
 func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
 	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
 		h.fail(ctx, apierr.New(apierr.Forbidden, "Open this link and enter the password on its own page."))
@@ -49,19 +48,19 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 	}
 	wait, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	// Count the guess before checking the password: concurrent guesses must not all pass.
+	// Count the guess before checking the password, because concurrent guesses must not all be
+	// accepted.
 	try, pause := unlock.Guess(wait, h.opt.Guesses, target.LinkID, h.opt.Client(ctx))
 	if pause > 0 {
 		h.tooMany(ctx, pause)
 		return false
 	}
 	right := false
-	// A guess of any other length cannot be a password, so it counts as wrong and needs no
-	// hash.
+	// A guess of any other length cannot be the password. It counts as wrong and needs no hash.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= maxPassword {
 		right, err = h.opt.Passwords.Check(wait, target.AccountID, target.Routing.Password, given)
 	}
-	// Refund a right guess, and a guess that could not be checked.
+	// Refund a correct guess, and a guess that could not be checked.
 	if right || err != nil {
 		h.opt.Guesses.Refund(wait, try)
 	}

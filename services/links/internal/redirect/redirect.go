@@ -1,12 +1,12 @@
-// Package redirect answers short addresses.
+// Package redirect responds to visits of short URLs.
 //
-// In the common case, host and slug are in memory (package invalidation). Then the only call
-// to another process is one round trip that many visits share. In it, the click log confirms
-// that the response is not stale and that the click is durable (package clicks). Other hosts
-// and slugs are read from Firestore. If that read fails, the response is a 503, never a 404.
-// Links in memory are still served.
+// In the common case, host and slug are cached (package invalidation). Then the only call to
+// another process is one round trip that many visits share. In this call, the click log confirms
+// that the response is not stale and that the click is durable (package clicks). Other hosts and
+// slugs are read from Firestore. If that read fails, the response is a 503, never a 404. Cached
+// links are still served.
 //
-// This package never fetches an address that a user gave.
+// This package never fetches a URL from a user.
 package redirect
 
 import (
@@ -36,13 +36,13 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
-// Confirmer makes clicks durable and confirms that answers are current; see [clicks.Log].
+// Confirmer makes clicks durable and confirms that responses are current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
 	Undo(answer clicks.Answer, click link.Click)
 }
 
-// Places gives places to visits to links with maxClicks; see [places.Gate].
+// Places assigns places to visits to links with maxClicks; see [places.Gate].
 type Places interface {
 	Take(accountID, linkID, slugKey string) error
 	Back(accountID, linkID, slugKey string)
@@ -50,10 +50,10 @@ type Places interface {
 
 // Options configure a [Handler].
 type Options struct {
-	// ShortBaseURL is the address of the default short host.
+	// ShortBaseURL is the URL of the default short host.
 	ShortBaseURL string
-	// BaseURL is the product's base address. Programs that call the API at the default short host
-	// by mistake get it in the error message. If it is empty, they do not.
+	// BaseURL is the product's base URL. Programs that call the API at the default short host by
+	// mistake get BaseURL in the error message. If it is empty, they do not.
 	BaseURL string
 	// Country returns a request's country, or "" if it is unknown. If Country is nil, all
 	// countries are unknown.
@@ -61,37 +61,36 @@ type Options struct {
 	// Blocked lists the destinations that the operator blocks. If it is nil, none is
 	// blocked.
 	Blocked *link.Blocklist
-	// AbuseContact is the address of the "Report" link. If it is empty, pages have no such
-	// link.
+	// AbuseContact is the target of the "Report" link. If it is empty, pages have no such link.
 	AbuseContact string
-	// Trace starts a trace for a visit that has to wait for a store, and returns a function
-	// that ends it. If Trace is nil, nothing is traced. Warm visits are not traced: there
-	// are too many of them, and they are all alike.
+	// Trace starts a trace for a visit that has to wait for a store, and returns a function that
+	// ends the trace. If Trace is nil, nothing is traced. Visits of cached links are not traced,
+	// because there are too many of them and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
-	// Places is asked for a place for each visit to a link with maxClicks. If it is nil, such
-	// links do not redirect.
+	// Places provides a place for each visit to a link with maxClicks. If it is nil, such links do
+	// not redirect.
 	Places Places
-	// SplitKey helps to decide which share of a link a visitor gets. When the operator changes
-	// it, visitors may get other shares of all links.
+	// SplitKey is an input of the hash that assigns visitors to shares. When the operator changes
+	// it, visitors may move to other shares of all links.
 	SplitKey string
 	// Pages are the pages of the default short host, or nil if it has none.
 	Pages *link.Pages
 	// Passwords checks the passwords of links, and Guesses limits the guesses.
 	Passwords *password.Hasher
 	Guesses   unlock.Limiter
-	// Misses limits how many missing links each network may request. If it is nil, there is
-	// no limit. Client returns the address of a request's client.
+	// Misses limits the number of missing links that each network may request. If it is nil, there
+	// is no limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
 	Client func(ctx *fasthttp.RequestCtx) netip.Addr
 	Now    func() time.Time
 }
 
-// Handler answers requests to short hosts.
+// Handler responds to requests to short hosts.
 type Handler struct {
 	memory *invalidation.Memory
 	log    Confirmer
 	opt    Options
-	host   []byte // the default short host as browsers write it
+	host   []byte // the default short host in the form that browsers send
 	names  map[string]bool
 	own    link.Hosts
 	agents *agents
@@ -127,15 +126,15 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	return h
 }
 
-// HostOf returns the host:port of an address.
+// HostOf returns the host:port of a URL.
 func HostOf(baseURL string) string {
 	_, rest, _ := strings.Cut(baseURL, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	return strings.ToLower(host)
 }
 
-// OwnHosts returns the names under which the default short host answers. If that host
-// is this machine, they include its loopback names and addresses.
+// OwnHosts returns the names of the default short host. If that host is this machine, they include
+// its loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))
 	own := link.Hosts{host}
@@ -149,29 +148,29 @@ func OwnHosts(shortBaseURL string) link.Hosts {
 	return own
 }
 
-// visit is one request on its way through memory and the click log.
+// visit is a request in progress.
 type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click // the click that was counted before a change made the response stale, or zero
-	placed  place      // the place that the visit has, or zero
+	counted link.Click // click counted before a change made the response stale, or zero
+	placed  place      // place of the visit, or zero
 	request *fasthttp.RequestCtx
-	client  netip.Addr      // known once the visit asks the store
-	asked   bool            // the visit had to read something that is not in memory
-	ctx     context.Context // the trace's context; nil while the visit is warm
+	client  netip.Addr      // known once the visit reads the store
+	asked   bool            // the visit had to read a record that is not cached
+	ctx     context.Context // context of the trace; nil while all records are cached
 	end     func(status int)
 	seen    link.Visit
-	fits    string // the hash that the visitor's password matches; "" for none
-	// wait and place are the method values v.waits and v.placeOf. They are created once for
-	// each pooled visit.
+	fits    string // hash that the visitor's password matches, or ""
+	// wait and place are the method values v.waits and v.placeOf. They are created once for each
+	// pooled visit.
 	wait  func(known bool) (context.Context, error)
 	place func(splitKey string) int
 }
 
-// waits returns the context for reads that the visit has to wait for. It refuses a network
-// that has requested too many missing links, but only if the value to read is not in memory.
-// Links in memory are served to everybody.
+// waits returns the context for reads that the visit has to wait for. It rejects a network that has
+// requested too many missing links, but only if the value to read is not cached. Cached links are
+// served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)
@@ -192,12 +191,13 @@ func (v *visit) waits(known bool) (context.Context, error) {
 // place is a place of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries bounds how often a visit starts over because a change made its response stale.
+// tries limits the number of times that a visit starts again because a change made its response
+// stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
-	started := time.Now() // work is measured in real time, whatever clock the links use
+	started := time.Now() // in real time, whatever clock the links use
 	visit := true
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,7 +215,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok && httpserver.AsksForHealth(ctx) {
-		visit = false // a health check: its host is an address, or a balancer's own name
+		visit = false // a health check, with an IP address or a balancer's name as host
 		httpserver.Healthy(ctx)
 		return
 	}
@@ -259,17 +259,17 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	h.serve(ctx, started, host, folded, rest, inspect)
 }
 
-// wrongMethod answers a request with a method that the address does not accept. Only links
-// with a password accept POST.
+// wrongMethod responds to a request with a method that the URL does not accept. Only links with a
+// password accept POST.
 func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Allow", "GET, HEAD")
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
-// nowhere represents any path that no link can have.
+// nowhere stands for all paths that no link can have.
 const nowhere = "/?"
 
-// serve answers a visit to a slug of a host, or to the host's home if the slug is "".
+// serve responds to a visit of a slug of a host, or of the host's home page if the slug is "".
 func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
 	v := h.visits.Get().(*visit)
 	v.request, v.seen.Path = ctx, path
@@ -281,13 +281,13 @@ func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, p
 	h.visits.Put(v)
 }
 
-// visit looks up the link of a request and answers the request.
+// visit looks up the link of a request and responds to the request.
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
 	prefetch := isPrefetch(ctx)
 	counts := !ctx.IsHead() && !inspect && !agent.Robot && !prefetch
 	for range tries {
 		if host == "" && folded == "" {
-			v.answer = invalidation.Answer{} // the default host's home depends on nothing
+			v.answer = invalidation.Answer{} // the home page of the default host depends on nothing
 		} else if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.fallBack(v, refusal(err))
 			return
@@ -297,8 +297,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		now := v.answer.At()
 		d := h.decide(v, target, host, folded, agent)
 		if ctx.IsPost() {
-			// Check a guess against the current link. Memory may still have the password from
-			// before an edit, and then a right guess would count as a wrong one.
+			// Check a guess against the current link. The cache may still contain the password from
+			// before an edit, and then a correct guess would count as wrong.
 			if h.log.Confirm(&v.answer, nil).Again {
 				continue
 			}
@@ -325,7 +325,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			if target.Routing == nil {
 				v.click.Country = h.opt.Country(ctx)
 			} else {
-				v.click.Country = v.seen.Country // do not look it up again: that may cost as much as the decision
+				v.click.Country = v.seen.Country // looking it up again may cost as much as the decision
 			}
 			if d.Rule != nil {
 				v.click.Rule = d.Rule.Name
@@ -335,7 +335,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may have been counted already, before a change made its response stale.
+		// The visit may already have been counted, before a change made its response stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -387,7 +387,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 }
 
 // unserved returns the name, such as [link.VisitHome], under which the visited domain counts a
-// visit that no link serves. It returns "" if a link serves the visit, or if it is not counted.
+// visit that no link serves. It returns "" if a link serves the visit or if the visit is not
+// counted.
 func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	switch {
 	case o == link.Led || v.answer.DomainID() == "" || v.answer.Suspended() || v.request.IsPost():
@@ -402,16 +403,16 @@ func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	return link.VisitNotFound
 }
 
-// fallBack answers a visit with an error, and takes back its click and its place.
+// fallBack responds to a visit with an error, and undoes its click and returns its place.
 func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
 	h.unplace(v)
 	h.fail(v.request, e)
 }
 
-// takePlace takes a place for a visit that is to be redirected, unless it has one already.
-// It gives back any other place that the visit has. The place must be taken before the click
-// is counted: otherwise a visit that gets no place would count as a click too many.
+// takePlace takes a place for a visit that is to be redirected, unless it already has one. It
+// returns any other place of the visit. The place must be taken before the click is counted.
+// Otherwise a visit without a place would count as a click over the limit.
 func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	if led && v.placed.link == target.LinkID {
 		return nil
@@ -431,7 +432,7 @@ func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	return err
 }
 
-// unplace gives back the place of a response that is not sent.
+// unplace returns the place of a response that is not sent.
 func (h *Handler) unplace(v *visit) {
 	if v.placed != (place{}) {
 		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
@@ -439,7 +440,7 @@ func (h *Handler) unplace(v *visit) {
 	}
 }
 
-// decide decides how the visit is answered.
+// decide decides on the response to the visit.
 func (h *Handler) decide(v *visit, target *link.Target, host, folded string, agent link.Agent) link.Decision {
 	s := &v.seen
 	s.At, s.Host = v.answer.At(), host
@@ -450,7 +451,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	}
 	around := link.Surroundings{
 		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages,
-		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // its own place may be the last
+		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // the visit's own place may be the last
 	}
 	if host != "" {
 		around.Pages = v.answer.Pages()
@@ -464,9 +465,9 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	return link.Decide(target, s, &around)
 }
 
-// placeOf returns the visitor's place from 0 to 99. It is computed from a hash of the link's
-// key, the operator's key, and the visitor's address and user agent. The hash is never
-// stored. An IPv6 network counts as one address, because its addresses change all the time.
+// placeOf returns the visitor's place from 0 to 99. It is computed from a hash of the link's key,
+// the operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
+// network counts as one address, because devices change their IPv6 address often.
 func (v *visit) placeOf(splitKey string) int {
 	client := v.h.opt.Client(v.request)
 	if !client.IsValid() {
@@ -481,7 +482,7 @@ func (v *visit) placeOf(splitKey string) int {
 	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
-// uncount takes back the click of a response that is not sent.
+// uncount undoes the click of a response that is not sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)
@@ -489,11 +490,11 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf reports whether a request is for the default short host or for a custom one. If the
-// host cannot be a custom domain, ok is false, and the caller reads nothing for it.
+// hostOf returns whether a request is for the default short host or for a custom host. If the host
+// cannot be a custom domain, ok is false, and the caller makes no lookups for it.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	// Nearly all requests spell the host like this. The comparison allocates no string.
+	// Nearly all requests have the host in this form. The comparison allocates no string.
 	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}
@@ -505,9 +506,9 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf returns the first segment of the path, decoded once, and the rest of the path
-// as it was sent. The segment is nil if it is empty, too long or badly encoded. home is
-// true for the path "/".
+// segmentOf returns the first segment of the path, decoded once, and the rest of the path as sent
+// by the visitor. The segment is nil if it is empty, too long or badly encoded. home is true for
+// the path "/".
 func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool) {
 	path := ctx.Request.Header.RequestURI()
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
@@ -542,8 +543,8 @@ func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool
 	return path, rest, false
 }
 
-// isPrefetch reports whether a browser loads the page in advance. It scans the headers once.
-// Looking up each of its four headers by name would scan all of them each time.
+// isPrefetch reports whether a browser prefetches the page. It scans the headers once. Looking up
+// each of its four headers by name would scan all of them each time.
 func isPrefetch(ctx *fasthttp.RequestCtx) bool {
 	for name, value := range ctx.Request.Header.All() {
 		switch string(name) {

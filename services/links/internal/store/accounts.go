@@ -44,8 +44,8 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link. A day with as many long names as it can have
-// takes 50 kB, and deleted data counts toward a commit's limit of 10 MiB.
+// removeDays removes the days of one link. A day with the maximum number of long names takes 50 kB,
+// and deleted data counts toward a commit's limit of 10 MiB.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	return s.db.EraseAll(ctx, "remove click days", s.days(linkID).Query, 150)
 }
@@ -57,8 +57,8 @@ func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit i
 	return page, len(page) == limit, err
 }
 
-// readDay reads a day. If the record cannot be read, it returns only the date and the error
-// in Broken. It never fails.
+// readDay reads a day. For an unreadable record, it returns only the date, with the error in
+// Broken. It never fails.
 func readDay(snap firestoredb.Snap) (link.DayStats, error) {
 	stats, err := firestoredb.Reader(statsOf)(snap)
 	if err != nil {
@@ -69,6 +69,6 @@ func readDay(snap firestoredb.Snap) (link.DayStats, error) {
 }
 
 func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
-	day, _ := link.ParseDay(snap.Ref.ID) // documents are named by days
+	day, _ := link.ParseDay(snap.Ref.ID) // the names of the documents are days
 	return link.DayStats{Day: day, Clicks: d.Clicks, Shares: d.shares()}
 }

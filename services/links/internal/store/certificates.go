@@ -22,10 +22,10 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// certificateDoc is certificates/{host}: the certificate and the state of its order.
+// certificateDoc is certificates/{host}. It contains the certificate and the state of its order.
 type certificateDoc struct {
-	// AccountID is the account for which the certificate was last ordered. It stays here
-	// after the domain is deleted, until the pause after failed orders is over.
+	// AccountID is the account of the last order. It is kept after the domain is deleted, until the
+	// pause after failed orders ends.
 	AccountID string `firestore:"accountId,omitempty"`
 
 	Chain     []byte    `firestore:"chain"`
@@ -44,12 +44,12 @@ type certificateDoc struct {
 	Failures int       `firestore:"failures"`
 	Failure  string    `firestore:"failure"`
 	NextAt   time.Time `firestore:"nextAt,omitzero"`
-	// Due says when the certificate is due in the schedule of renewals.
+	// Due is the due time of the certificate in the schedule of renewals.
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
-// challengeDoc is the challenge that the authority has set for a running order. It has
-// the same fields as [certificate.Challenge], so that Go can convert one into the other.
+// challengeDoc is the authority's challenge for a running order. It has the same fields as
+// [certificate.Challenge], so that Go can convert one into the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
@@ -113,8 +113,8 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Read the owner and the record in one transaction. It is retried if the name gets another owner
-		// meanwhile.
+		// Read the owner and the record in one transaction. It is retried if the name gets another
+		// owner concurrently.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {
@@ -147,7 +147,8 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		// Most changes, such as the extension of a lease, change nothing that the owner sees.
+		// Most changes, such as the extension of a lease, do not change the certificate's state for
+		// the owner.
 		if domain != nil && owner.Shown != domain.Certificate {
 			after := *domain
 			after.Certificate = owner.Shown
@@ -179,16 +180,16 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 		Where("due.bucket", "in", record.AllBuckets()).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
-// Waits looks for certificates that are due to be ordered or renewed. It also reports when the
-// first certificate expires. Certificates that have already expired do not count: nobody visits
-// their hosts, or the owner has moved the domain away.
+// Waits looks for certificates that are due to be ordered or renewed. It also reports the earliest
+// expiry. Expired certificates do not count, because their hosts have no visits or the owner has
+// moved the domain to another service.
 func (s Certificates) Waits() waiting.Look {
 	all := s.db.Collection("certificates")
 	due := waiting.Query(s.db.DB, "due certificates", "due.at", func() []firestore.Query {
 		return []firestore.Query{record.DueIn(all, s.db.Now())}
 	})
 	depth := func(ctx context.Context) (waiting.Depth, error) {
-		snaps, err := s.db.Query(ctx, "find the certificate that ends first",
+		snaps, err := s.db.Query(ctx, "find the earliest expiry of a certificate",
 			all.Where("due.bucket", "in", record.AllBuckets()).Where("notAfter", ">", s.db.Now()).
 				OrderBy("notAfter", firestore.Asc).Limit(1).Select("notAfter"))
 		if err != nil {
@@ -205,17 +206,17 @@ func (s Certificates) Waits() waiting.Look {
 	return waiting.Look{Work: waiting.Work{Of: "certificates", For: "order"}, Depth: depth, Lost: earliestEnd.Reset}
 }
 
-// earliestEnd has a value only on the replica that last ran the look of [Certificates.Waits], and
-// only if there are valid certificates.
+// earliestEnd has a value only on the replica that last ran [Certificates.Waits], and only if there
+// are valid certificates.
 var earliestEnd = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_earliest_expiry_timestamp_seconds",
-	Help: "When the first of all valid certificates of custom domains ends, in seconds since 1970.",
+	Help: "Earliest expiry of all valid certificates of custom domains, in seconds since 1970.",
 }, nil)
 
 // PutOffCertificate implements [certificate.Store].
 func (s Certificates) PutOffCertificate(ctx context.Context, host string, at time.Time) error {
 	due := []firestore.Update{{Path: "due.at", Value: at}}
-	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off certificate", s.certificateRef(host), due))
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "postpone certificate", s.certificateRef(host), due))
 }
 
 // SealedBy implements [certificate.Store].
@@ -230,7 +231,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 
 // ChangeAccount implements [certificate.Account]'s store.
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
-	sum := sha256.Sum256([]byte(id)) // the id contains an address, which cannot be a document's name
+	sum := sha256.Sum256([]byte(id)) // the ID contains a URL, which cannot be a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
 	return s.db.Tx(ctx, "change account at the authority", func(t *record.Tx) error {
 		var d acmeAccountDoc

@@ -22,49 +22,48 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Counts keeps the click counts of one partition: the total of each link and the counts of
-// its days. In the same transaction it records how far the producers' click logs have been
-// counted.
+// Counts stores the click counts of one partition: the total of each link and the counts of its
+// days. In the same transaction it stores the counted position in the producers' click logs.
 type Counts struct {
 	s    *Store
 	part int
-	// overtaken is the error for a writer with a progress that is not the stored one.
+	// overtaken is the error for a writer whose progress is not the stored progress.
 	overtaken error
 
 	mu    sync.Mutex
 	names *nameMemory
 }
 
-// Counts returns the store for the counts of one of several partitions. overtaken is the
-// error for a writer if another writer was faster.
+// Counts returns the store for the counts of one of several partitions. overtaken is the error for
+// a writer if another writer was faster.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }
 
 const (
-	// linksPerCommit and bytesPerCommit keep a commit small. It has at most 400 writes, and
-	// takes well below 1 MiB when it is first stored as one pending document. The writes take
-	// about three times that, because each one repeats its document's name and the paths of
-	// its fields. Firestore accepts 10 MiB.
+	// linksPerCommit and bytesPerCommit keep a commit small. It has at most 400 writes, and takes
+	// well below 1 MiB when it is first stored as one pending document. The writes take about three
+	// times that, because each of them repeats its document's name and the paths of its fields.
+	// Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
-	// commitsAtOnce is how many commits run concurrently.
+	// commitsAtOnce is the number of concurrent commits.
 	commitsAtOnce = 8
-	// producerMemory is how many days a producer without new batches is remembered. No spool
-	// waits that long. producersMax bounds the size of the document.
+	// producerMemory is the number of days for which a producer without new batches is kept. No
+	// spool is older than that. producersMax limits the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
-	// maxReferrers and maxRuleNames bound the names in a day document. All further names share
-	// one entry. Visitors can send any host, and owners can rename the rules of a link as
-	// often as they like. Firestore accepts 500 changed counts of a document in one commit,
-	// and countries need nearly 300 of them.
+	// maxReferrers and maxRuleNames limit the names in a day document. All further names share one
+	// entry. Visitors can send any host, and owners can rename the rules of a link as often as they
+	// like. Firestore accepts 500 changed counts of a document in one commit, and countries need
+	// nearly 300 of them.
 	maxReferrers = 100
 	maxRuleNames = 50
 	// OtherNames is the name of the entry that all further names share.
 	OtherNames = "(other)"
-	// daysAtOnce is how many days are read in one call. Each day may have 50 kB of names.
+	// daysAtOnce is the number of days that are read in one call. Each day may have 50 kB of names.
 	daysAtOnce = 100
-	// dayMemory is how long days are kept.
+	// dayMemory is the time for which days are stored.
 	dayMemory = 400 * 24 * time.Hour
 )
 
@@ -72,7 +71,7 @@ const (
 type partitionDoc struct {
 	Cycle     int64              `firestore:"cycle"`
 	Producers map[string]markDoc `firestore:"producers"`
-	Pending   []string           `firestore:"pending"` // clickPending documents still to be counted
+	Pending   []string           `firestore:"pending"` // IDs of clickPending documents that are not counted yet
 }
 
 type markDoc struct {
@@ -92,7 +91,7 @@ type dayDoc struct {
 	Referrers map[string]int64 `firestore:"referrers"`
 	Countries map[string]int64 `firestore:"countries"`
 	Devices   map[string]int64 `firestore:"devices"`
-	Rules     map[string]int64 `firestore:"rules,omitempty"` // without the clicks that no rule redirected
+	Rules     map[string]int64 `firestore:"rules,omitempty"` // without clicks that no rule redirected
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
@@ -112,8 +111,8 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if err != nil {
 		return link.Progress{}, err
 	}
-	// A flusher that died has left these. Progress covers them already, so they only have to
-	// be added to their links.
+	// A flusher that died has left these. Progress already covers them, so they only have to be
+	// added to their links.
 	pending := make([]part, len(d.Pending))
 	for i, id := range d.Pending {
 		pending[i].id = id
@@ -152,15 +151,15 @@ func (c *Counts) Count(
 		if !errors.Is(err, firestoredb.ErrInvalid) {
 			return next, 0, err
 		}
-		// Firestore refuses one of the tallies. Store all as pending first, so that progress does
-		// not wait while finish looks for the refused one.
+		// Firestore rejects one of the tallies. Store all as pending first, so that progress does
+		// not wait while finish looks for the rejected tally.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
 		names[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
 		pending[i] = part{id: names[i], tallies: chunk}
 	}
-	// Once this is written, the clicks are counted, but not yet added to their links.
+	// After this write, the clicks are counted but not yet added to their links.
 	var written firestore.CommitResponse
 	err = c.s.db.DB.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
@@ -187,8 +186,8 @@ func (c *Counts) Count(
 	return next, refused, err
 }
 
-// pendingDoc is clickPending/{partition-cycle-i}: tallies that progress covers already,
-// but that are not yet added to their links.
+// pendingDoc is clickPending/{partition-cycle-i}: tallies that progress already covers but that are
+// not yet added to their links.
 type pendingDoc struct {
 	Counts []byte `firestore:"counts"` // JSON
 }
@@ -198,8 +197,7 @@ func pendingDocOf(tallies []*link.Tally) (*pendingDoc, error) {
 	return &pendingDoc{raw}, err
 }
 
-// refusedDoc is clickRefused/{id}: a tally that Firestore refused, kept for an
-// operator.
+// refusedDoc is clickRefused/{id}: a tally that Firestore rejected, stored for an operator.
 type refusedDoc struct {
 	Tally []byte    `firestore:"tally"` // JSON
 	Error string    `firestore:"error"`
@@ -216,8 +214,8 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	// If this document became too large for Firestore, counting would stop permanently. So if
-	// there are very many producers, the oldest are removed sooner.
+	// If this document became too large for Firestore, counting would stop permanently. If there
+	// are very many producers, the oldest are therefore removed sooner.
 	for keep := link.Day(producerMemory); keep >= 0; keep-- {
 		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
 		if len(next.Producers) <= producersMax {
@@ -235,13 +233,13 @@ func partitionDocOf(p link.Progress, pending []string) *partitionDoc {
 	return d
 }
 
-// check refuses a writer if from is not the stored progress.
+// check rejects a writer if from is not the stored progress.
 func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
 	switch {
-	// For a missing document, Get returns a snapshot together with NotFound, so check this
-	// before the error. It means that nothing has been counted yet, which is cycle 0.
+	// For a missing document, Get returns a snapshot together with NotFound, so check this before
+	// the error. A missing document means that nothing has been counted yet, which is cycle 0.
 	case snap != nil && !snap.Exists():
 	case err != nil:
 		return err
@@ -271,16 +269,16 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 	return c.skippingGone(ctx, tallies, write)
 }
 
-// part names a pendingDoc by its id.
+// part is a pendingDoc, identified by its ID.
 type part struct {
 	id string
-	// tallies are the contents of the document, unless another flusher has changed it since
-	// it was written. If tallies is nil, the contents are unknown.
+	// tallies are the contents of the document, unless another flusher has changed it since it was
+	// written. If tallies is nil, the contents are unknown.
 	tallies []*link.Tally
 	written time.Time
 }
 
-// finish adds pending parts to their links, several at once.
+// finish adds pending parts to their links, several concurrently.
 func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err error) {
 	var g errgroup.Group
 	g.SetLimit(commitsAtOnce)
@@ -296,9 +294,9 @@ func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err
 	return sum.Load(), err
 }
 
-// finishOne adds a pending part to its links and removes the part in the same commit. So any
-// flusher may do it, and may retry. If Firestore refuses the commit, finishOne tries smaller
-// pieces until it finds the tally that is refused.
+// finishOne adds a pending part to its links and removes the part in the same commit. Any flusher
+// may therefore do this and may retry. If Firestore rejects the commit, finishOne tries smaller
+// pieces until it finds the rejected tally.
 func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
 	if p.tallies != nil {
 		err := c.finishUnread(ctx, p)
@@ -306,15 +304,15 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// A link is gone, Firestore refuses a tally, or another flusher was faster. Read the
-		// pending document to find out what is left to do.
+		// A link is deleted, Firestore rejects a tally, or another flusher was faster. Read the
+		// pending document to find the remaining tallies.
 	}
 	id := p.id
 	for size := 1 << 30; ; {
 		rest, err := c.finishPiece(ctx, id, size, nil)
 		switch {
 		case errors.Is(err, firestoredb.ErrInvalid) && size > 1:
-			// Try half as many as the last piece had, which may have been fewer than size.
+			// Try half of the last piece, which may have been smaller than size.
 			size = max(min(size, rest)/2, 1)
 		case errors.Is(err, firestoredb.ErrInvalid):
 			n, err := c.setAside(ctx, id, err)
@@ -322,15 +320,15 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 				return refused, err
 			}
 			refused += n
-			size = 1 << 30 // the rest may be fine
+			size = 1 << 30 // the others may succeed
 		case err != nil || rest == 0:
 			return refused, err
 		}
 	}
 }
 
-// finishUnread adds a part that this process has just written, without reading it
-// back. It fails if another flusher has counted some of it meanwhile.
+// finishUnread adds a part that this process has just written, without reading it back. It fails if
+// another flusher has already counted some of the part.
 func (c *Counts) finishUnread(ctx context.Context, p part) error {
 	return c.s.db.DB.Commit(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.add(tx, p.tallies); err != nil {
@@ -340,9 +338,9 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 	})
 }
 
-// finishPiece adds the first size tallies of a pending part to their links and leaves the
-// rest pending. It returns how many tallies are left, or how many the piece had if Firestore
-// refuses it. If the part is gone, another flusher has counted it.
+// finishPiece adds the first size tallies of a pending part to their links and leaves the others
+// pending. It returns the number of remaining tallies, or the size of the piece if Firestore
+// rejects it. A part that does not exist was counted by another flusher.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
 	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
@@ -360,8 +358,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 		return c.putRest(tx, id, rest)
 	})
 	switch {
-	// A missing link makes the whole commit fail. Find out which links are missing, and try
-	// without them.
+	// A missing link makes the whole commit fail. Find the missing links, and retry without them.
 	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
 		missing, lookErr := c.missing(ctx, piece)
 		if lookErr != nil {
@@ -390,7 +387,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 			return err
 		}
 		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
-		// Each attempt uses the same name, and each tally of the part gets a different one.
+		// Each attempt uses the same name, and each tally of the part gets a different name.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
@@ -430,8 +427,8 @@ func (c *Counts) putRest(tx *firestore.Transaction, id string, rest []*link.Tall
 	return tx.Set(c.pendingRef(id), doc)
 }
 
-// skippingGone writes tallies. If a link is gone, the whole commit fails. Then
-// skippingGone looks up which links are gone and writes the rest.
+// skippingGone writes tallies. A deleted link makes the whole commit fail. skippingGone then finds
+// the deleted links and writes the others.
 func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write func([]*link.Tally) error) error {
 	for range 3 {
 		err := write(tallies)
@@ -447,7 +444,7 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 	return write(tallies)
 }
 
-// missing returns those links of the tallies that no longer exist.
+// missing returns the links of the tallies that no longer exist.
 func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
@@ -482,7 +479,8 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
-		// If the document is gone, Update fails, and with it the commit, so none of its days is written.
+		// If the document does not exist, Update and its commit fail, and none of its days is
+		// written.
 		if err := tx.Update(ref, []firestore.Update{{Path: total, Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
@@ -490,7 +488,7 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	return nil
 }
 
-// countedRef returns the document of the link or domain with an id, and the field of its
+// countedRef returns the document of the link or domain with the given ID, and the field of its
 // total.
 func (s *Store) countedRef(id string) (ref *firestore.DocumentRef, total string) {
 	if customdomain.IsID(id) {
@@ -527,10 +525,10 @@ func dayIncrements(t *link.Tally) map[string]any {
 	return fields
 }
 
-// keyOf turns a name into a field name. Firestore requires at least one character and
-// reserves names like __this__, but visitors can send any host name, and rules can have any
-// name. "-" means no name. Names that are "-" or reserved, or that start with a percent
-// sign, get a percent sign in front.
+// keyOf converts a name to a field name. Firestore requires at least one character and reserves
+// names like __this__, but visitors can send any host name, and rules can have any name. "-" means
+// no name. A name that is "-" or reserved, or that starts with a percent sign, is prefixed with a
+// percent sign.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -548,8 +546,8 @@ func nameOf(key string) string {
 	return strings.TrimPrefix(key, "%")
 }
 
-// inCommits splits tallies, which are sorted by link, into parts that each fit into one
-// commit. The days of one link stay together.
+// inCommits splits tallies, which are sorted by link, into parts that each fit into one commit. All
+// days of a link are in the same part.
 func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	var out [][]*link.Tally
 	start, links, size := 0, 0, 0
@@ -569,9 +567,9 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundNames counts hosts and rules beyond the bounds of a day under [OtherNames]. Anybody
-// can send any Referer header. Without a bound, a document could grow until Firestore
-// refuses all writes to it. The names of a day are read once and then cached.
+// boundNames counts hosts and rules over the limits of a day under [OtherNames]. Any client can
+// send any Referer header. Without a limit, a document could grow until Firestore rejects all
+// writes to it. The names of a day are read once and then cached.
 func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -598,7 +596,7 @@ func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	return nil
 }
 
-// readNames reads the names of the hosts and rules that the tallies' days already have.
+// readNames reads the hosts and rules that the tallies' days already contain.
 func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	refs := make([]*firestore.DocumentRef, len(tallies))
 	for i, t := range tallies {
@@ -622,13 +620,13 @@ func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	})
 }
 
-// named reports whether a tally has referring hosts or rules, whose number is bounded.
+// named reports whether a tally has referring hosts or rules. Their number is limited.
 func named(t *link.Tally) bool {
 	_, unnamed := t.Referrers[""]
 	return len(t.Referrers) > 1 || len(t.Referrers) == 1 && !unnamed || len(t.Rules) > 0
 }
 
-// Stats reads the days from first to last, both included.
+// Stats returns the days from first to last, inclusive.
 func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error) {
 	st, sum := link.Stats{Days: make([]int64, last-first+1)}, dayDoc{}
 	q := s.days(linkID).OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
@@ -641,7 +639,8 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 		if err != nil {
 			return link.Stats{}, err
 		}
-		// The query compares IDs as text, so a document that is not a day could match. Skip it.
+		// The query compares IDs as text, so a document that is not a day could match. Skip such
+		// documents.
 		day, ok := link.ParseDay(snap.Ref.ID)
 		if !ok || day < first || day > last {
 			continue
@@ -669,8 +668,8 @@ func (d *dayDoc) add(other *dayDoc) {
 	}
 }
 
-// shares returns the shares of the day's clicks. Clicks without a rule are not stored but
-// computed as the rest, so that days of plain links store nothing about rules.
+// shares returns the shares of the day's clicks. Clicks without a rule are not stored but computed
+// as the remainder, so that days of plain links store nothing about rules.
 func (d *dayDoc) shares() link.Shares {
 	rules, left := map[string]int64{}, d.Clicks
 	for key, n := range d.Rules {
@@ -683,7 +682,7 @@ func (d *dayDoc) shares() link.Shares {
 	return link.Shares{Referrers: ranked(d.Referrers), Countries: ranked(d.Countries), Devices: ranked(d.Devices), Rules: ranked(rules)}
 }
 
-// ranked returns the counts of a day document by their names, most clicks first.
+// ranked returns the counts of a day document by name, most clicks first.
 func ranked(stored map[string]int64) []link.Share {
 	out := make([]link.Share, 0, len(stored))
 	for key, n := range stored {

@@ -23,16 +23,16 @@ type domainDoc struct {
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 	Failures     int       `firestore:"failures"`
 	Failure      string    `firestore:"failure"`
-	// Certificate is absent until somebody visits the host over TLS.
+	// Certificate is absent until the first visit of the host over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
-	// Due is when a verified domain is checked next.
+	// Due is the time of the next check of a verified domain.
 	Due   *record.Due `firestore:"due,omitempty"`
 	Pages *pagesDoc   `firestore:"pages,omitempty"`
-	// Visits are counted with their days; see [Counts].
+	// Visits are counted together with their days; see [Counts].
 	Visits int64 `firestore:"visits,omitempty"`
 }
 
-// pagesDoc is [customdomain.Pages] in the document of a domain and of its host.
+// pagesDoc is [customdomain.Pages] in the documents of a domain and of its host.
 type pagesDoc struct {
 	Home     urlDoc `firestore:"home"`
 	NotFound urlDoc `firestore:"notFound"`
@@ -61,8 +61,8 @@ type shownCertificateDoc struct {
 	Error     string                         `firestore:"error"`
 }
 
-// hostDoc is hostnames/{host}: who owns the name. It is written when a claim is proven. A
-// name has one document, so it has one owner.
+// hostDoc is hostnames/{host}. It contains the owner of the name and is written when a claim is
+// proven. A name has one document and therefore one owner.
 type hostDoc struct {
 	DomainID  string    `firestore:"domainId"`
 	AccountID string    `firestore:"accountId"`
@@ -125,7 +125,7 @@ func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain
 	return s.domains.All(ctx, accountID)
 }
 
-// dueAtOnce is how many domains one round checks.
+// dueAtOnce is the number of domains that one round checks.
 const dueAtOnce = 10_000
 
 // Due implements [customdomain.Store].
@@ -145,7 +145,7 @@ type domainTx struct {
 	record.In[customdomain.Domain]
 	tx    *record.Tx
 	s     *Store
-	certs map[string]*certificateDoc // the certificates of hosts whose owner this transaction has read
+	certs map[string]*certificateDoc // certificates of hosts with an owner that this transaction has read
 }
 
 // Domain implements [customdomain.Tx].
@@ -159,16 +159,15 @@ func (s *Store) domain(tx *record.Tx, id string) (*customdomain.Domain, error) {
 	return found[0], nil
 }
 
-// Owner implements [customdomain.Tx]. It reads the certificate too, since SetOwner and
-// ClearOwner need it and read nothing themselves.
+// Owner implements [customdomain.Tx]. It also reads the certificate, because SetOwner and
+// ClearOwner need it and must not read.
 func (t domainTx) Owner(hostname string) (string, error) {
 	snaps, err := t.tx.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
 	if err != nil {
 		return "", err
 	}
 	if snaps[1] != nil {
-		// A certificate that cannot be read must not block the name. The next change of owner
-		// deletes it.
+		// An unreadable certificate must not block the name. The next change of owner deletes it.
 		if c, err := firestoredb.As[certificateDoc](snaps[1]); err == nil {
 			t.certs[hostname] = &c
 		}
@@ -195,8 +194,8 @@ func (t domainTx) ClearStats(d *customdomain.Domain) error {
 	return err
 }
 
-// SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with
-// its private key.
+// SetOwner implements [customdomain.Tx]. It removes the previous owner's certificate with its
+// private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
 	d.Certificate = certificate.Shown(t.handOver(d.Hostname, d.AccountID), t.s.db.Now())
 	t.SetPages(d)
@@ -215,9 +214,9 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 	t.tx.Delete(t.s.hostRef(d.Hostname))
 }
 
-// handOver assigns the certificate record of a host to account, or to "" if the host loses
-// its owner. It returns the part of the record that is kept. Nothing is kept if this
-// transaction has not read the owner.
+// handOver assigns the certificate record of a host to account, or to "" if the host loses its
+// owner. It returns the part of the record that is kept. Nothing is kept if this transaction has
+// not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {
 		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {

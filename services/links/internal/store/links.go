@@ -14,26 +14,25 @@ import (
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// The rules are left out: they may be large, and lists only show whether there are any.
+	// The rules are omitted, because they may be large and lists only show whether there are any.
 	"routing.ruled", "routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
 const (
-	// maxSearched bounds the links that one search reads.
+	// maxSearched limits the links that one search reads.
 	maxSearched = 2000
-	// searchMore is how many links a search reads at a time once it is clear that its
-	// terms also find links that do not match.
+	// searchMore is the number of links that a search reads at a time after its terms have found
+	// links that do not match.
 	searchMore = 100
 )
 
-// List implements [link.Store]. It reads one link more than limit to know whether more
-// follow.
+// List implements [link.Store]. It reads one link more than limit to find out whether more follow.
 func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
 	if want.ExternalID != "" {
 		return s.byExternalID(ctx, want)
 	}
 	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
-	var broken error // the error of a link that is left out
+	var broken error // error of an omitted link
 	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
 		found, err := s.page(ctx, want, size)
 		if err != nil {
@@ -55,18 +54,17 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		}
 		want.Before, read = found[len(found)-1].Seq, read+len(found)
 	}
-	// The search has reached its bound. It can continue only from a page that has links.
+	// The search has reached its limit. It can continue only from a page that has links.
 	return page, len(page) > 0, unlisted(ctx, page, broken)
 }
 
-// unlisted logs that links are left out because they cannot be read. If every link of a page
-// is left out, unlisted returns an error, because the empty page must not look like the end
-// of the list.
+// unlisted logs that unreadable links are omitted. If every link of a page is omitted, unlisted
+// returns an error, because the empty page must not look like the end of the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken
 	}
-	slog.ErrorContext(ctx, "cannot read some links; leaving them out of the list", "account", page[0].AccountID, "error", broken)
+	slog.ErrorContext(ctx, "cannot read some links; omitting them from the list", "account", page[0].AccountID, "error", broken)
 	return nil
 }
 
@@ -80,10 +78,9 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 	return firestoredb.List(ctx, s.db.DB, "list links", q, readBroken)
 }
 
-// withTerms returns the query for the links between two ids that have all the terms,
-// newest first. It needs no composite index: a range of document names holds one
-// account's links in the order of its list ([link.ID]), and Firestore merges the indexes
-// of the terms.
+// withTerms returns the query for the links between two IDs that have all the terms, newest first.
+// It needs no composite index: a range of document names contains one account's links in the order
+// of its list ([link.ID]), and Firestore merges the indexes of the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

@@ -7,11 +7,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Lookups reads the records that redirects keep in memory.
+// Lookups reads the records that redirects cache.
 type Lookups struct{ DB *firestoredb.DB }
 
-// Target reads the target of the slug with this [link.SlugKey]. It finds no target if the
-// slug was never used or its link is deleted.
+// Target reads the target of the slug with this [link.SlugKey]. It finds no target if the slug was
+// never used or its link is deleted.
 func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, error) {
 	t, _, err := firestoredb.Lookup(ctx, r.DB, "resolve slug", r.slugRef(key), readTarget)
 	if err != nil || t == nil {
@@ -40,7 +40,7 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	return t
 }
 
-// Host reads what redirects need to know about a host name, which must be in lower case.
+// Host reads the data of a host name that redirects need. The name must be in lower case.
 func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool, err error) {
 	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
 	if s = (link.Site{DomainID: d.DomainID, AccountID: d.AccountID}); d.Pages != nil {
@@ -49,7 +49,7 @@ func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool
 	return s, found, err
 }
 
-// Owner reads which domain owns a host name, which must be in lower case.
+// Owner returns the domain that owns a host name. The name must be in lower case.
 func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found bool, err error) {
 	s, found, err := r.Host(ctx, host)
 	return s.DomainID, found, err
@@ -57,8 +57,8 @@ func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found
 
 func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }
 
-// Suspended reports whether an account's links do not redirect, because it is suspended
-// or being erased.
+// Suspended reports whether an account is suspended or being erased. The links of such an account
+// do not redirect.
 func (r Lookups) Suspended(ctx context.Context, accountID string) (bool, error) {
 	standing, err := Standings(r.DB).Standing(ctx, accountID)
 	return !standing.State.Serves(), err

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// namesMemory bounds the bytes that one process uses to cache the names of days, for all
+	// namesMemory limits the memory in which one process caches the names of days, for all
 	// partitions together.
 	namesMemory = 16 << 20
 	// dayBytes is the maximum size of a day without its names, in a map that has just grown.
@@ -16,19 +16,19 @@ const (
 	nameBytes = 8
 )
 
-// nameMemory caches the referring hosts and the rules of days, so that a day is not read
-// again for each cycle in which it has clicks. It may forget a day at any time. Then the day
-// has to be read again.
+// nameMemory caches the referring hosts and the rules of days, so that a day is not read again for
+// each cycle in which it has clicks. It may forget a day at any time, and the day is then read
+// again.
 //
-// It keeps days and names as hashes, because strangers can easily send millions of
-// different hosts of up to 253 bytes. If two names have the same hash, each is still
-// counted under its own name. The day may then have one name more than its bound, but no count is
-// wrong. The hashes have a secret seed, so that strangers cannot find names with the same hash.
+// It stores days and names as hashes, because clients can easily send millions of different hosts
+// of up to 253 bytes. If two names have the same hash, each is still counted under its own name.
+// The day may then have one name over its limit, but no count is wrong. The hashes have a secret
+// seed, so that clients cannot find names with the same hash.
 type nameMemory struct {
 	max   int
 	seed  maphash.Seed
 	days  map[uint64][]uint64
-	bytes int // the size of days
+	bytes int // size of days
 }
 
 func newNameMemory(limit int) *nameMemory {
@@ -55,14 +55,14 @@ func (m *nameMemory) hash(k kind, name string) uint64 {
 // knows reports whether the tally's day is known.
 func (m *nameMemory) knows(t *link.Tally) bool { return m.days[m.key(t)] != nil }
 
-// makeRoom forgets everything when the memory is full.
+// makeRoom forgets all days when the memory is full.
 func (m *nameMemory) makeRoom() {
 	if m.bytes > m.max {
 		m.days, m.bytes = map[uint64][]uint64{}, 0
 	}
 }
 
-// learn remembers the names that the tally's day has in stored.
+// learn caches the stored names of the tally's day.
 func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	if m.knows(t) {
 		return
@@ -78,7 +78,7 @@ func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	m.bytes += dayBytes + nameBytes*cap(names)
 }
 
-// bound counts names beyond the bounds of a known day under [OtherNames].
+// bound counts names over the limits of a known day under [OtherNames].
 func (m *nameMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	names := m.days[key]
@@ -101,7 +101,7 @@ func (m *nameMemory) boundKind(names []uint64, counts map[string]int64, k kind, 
 		switch {
 		case name == "" || slices.Contains(names, sum):
 		case known < most:
-			// The commit comes later. If it fails, this day has room for one name less until the
+			// The commit is made later. If it fails, this day has room for one name less until the
 			// memory is cleared.
 			names = append(names, sum)
 			known++

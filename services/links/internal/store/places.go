@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// placesCollection has the [link.Places] of each link, by the link's id. They have documents of
-// their own because visits to a busy link take places all the time, while the flusher writes the
-// link's document and every replica reads the slug's.
+// placesCollection contains the [link.Places] of each link, by link ID. They are separate documents
+// because visits to a busy link take places constantly, while the flusher writes the link's
+// document and every replica reads the slug's document.
 const placesCollection = "clickPlaces"
 
 type placesDoc struct {
@@ -54,7 +54,7 @@ func placesDocOf(accountID string, p *link.Places) *placesDoc {
 // Places implements [link.Tx].
 func (t *tx) Places(linkID string) (*link.Places, error) { return t.s.placesIn(t.Tx, linkID) }
 
-// placesIn reads the places of a link. It returns nil if the link has no limit.
+// placesIn returns the places of a link, or nil if the link has no limit.
 func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	snaps, err := t.GetAll(s.placesRef(linkID))
 	if err != nil || snaps[0] == nil {
@@ -63,8 +63,8 @@ func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	return readPlaces(snaps[0])
 }
 
-// putPlaces creates, changes or removes the places of a link if its limit has changed.
-// before is nil for a new link. An edit never writes the number of used places.
+// putPlaces creates, changes or removes the places of a link if its limit has changed. before is
+// nil for a new link. An edit never writes the number of used places.
 func (t *tx) putPlaces(before, l *link.Link) {
 	var was int64
 	if before != nil {
@@ -108,9 +108,8 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 	})
 }
 
-// changePlaces changes the places of a link. If all of them become used, the same commit
-// writes this to the link and to its slug. Replicas read the slug, so later visits cost no
-// write.
+// changePlaces changes the places of a link. When all of them are used, the same commit writes this
+// to the link and to its slug. Replicas read the slug, so later visits need no write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),
 ) error {
@@ -135,7 +134,7 @@ func (s *Store) changePlaces(
 		used := firestore.Update{Path: "usedUp", Value: p.Full()}
 		t.Update(s.linkRef(linkID), used)
 		t.Update(s.slugRef(p.Key), used)
-		if full { // places were given back, but replicas remember that none are left
+		if full { // places were returned, but replicas have cached that none are left
 			t.Announce(p.Key)
 		}
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routingDoc is [link.Routing] in the documents of a link and of its slug. Plain links have
-// no routing.
+// routingDoc is [link.Routing] in the documents of a link and of its slug. Plain links have no
+// routing.
 type routingDoc struct {
 	RedirectType int       `firestore:"type,omitempty"`
 	ForwardQuery bool      `firestore:"query,omitempty"`
@@ -17,7 +17,7 @@ type routingDoc struct {
 	StartsAt     *int64    `firestore:"startsAt,omitempty"`
 	Expired      *urlDoc   `firestore:"expired,omitempty"`
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
-	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are Rules, for lists, which do not read them
+	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are Rules, for lists, which do not read the rules
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
 	// SplitKey is only in the slug's document, and only if the link has percentages.
@@ -77,7 +77,7 @@ func routingOf(d *routingDoc) *link.Routing {
 	if d.Expired != nil {
 		r.ExpiredURL = &link.URL{Given: d.Expired.Given, Location: d.Expired.Location}
 	}
-	r.Rules = slices.Grow(r.Rules, len(d.Rules)) // every redirect keeps them in memory
+	r.Rules = slices.Grow(r.Rules, len(d.Rules)) // cached for redirects
 	for i := range d.Rules {
 		doc := &d.Rules[i]
 		rule := link.Rule{Name: doc.Name, URL: link.URL(doc.URL), When: link.When{
@@ -96,8 +96,8 @@ func routingOf(d *routingDoc) *link.Routing {
 	return r
 }
 
-// forSlug returns the routing for the slug's document. It derives SplitKey from the link's
-// secret nonce, so that no visitor can compute their own place.
+// forSlug returns the routing for the slug's document. It derives SplitKey from the link's secret
+// nonce, so that visitors cannot compute their own place.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
 	for i := range d.Rules {
 		if d.Rules[i].Percent > 0 {

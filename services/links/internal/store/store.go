@@ -1,14 +1,14 @@
 // Package store keeps links and domains in Firestore.
 //
-// A link has two documents that are always written together. Its owner lists, searches and
-// edits links/{id}. A redirect needs only slugs/{domain|folded slug}, so a cold redirect
-// takes one read. A slug document is created only if it does not exist yet, so that slugs
-// stay unique.
+// A link has two documents that are always written together. The owner lists, searches and edits
+// links/{id}. A redirect needs only slugs/{domain|folded slug}, so a redirect of an uncached link
+// takes one read. A slug document is created only if it does not exist yet, so that slugs stay
+// unique.
 //
-// Identifiers come from the request. A link's id consists of its account and its place in
-// the account's list (seq), and the document stores the nonce of the request that created
-// it. So seq is unique in an account without a counter that every create would have to
-// change, and a repeated request recognises its own link and succeeds.
+// Identifiers are derived from the request. A link's ID consists of its account and its position in
+// the account's list (seq), and the document stores the nonce of the request that created it.
+// Therefore seq is unique in an account without a counter that every create would have to change,
+// and a repeated request recognises its own link and succeeds.
 package store
 
 import (
@@ -32,12 +32,12 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records holds every kind of account record except links. The export and the erasure of
-	// an account use it.
+	// Records contains every kind of account record except links, for the export and the erasure of
+	// an account.
 	Records *record.Set
 }
 
-// Shown converts records to the API's form, for events.
+// Shown converts records to their API format, for events.
 type Shown struct {
 	Link   func(*link.Link) any
 	Domain func(*customdomain.Domain) any
@@ -49,14 +49,14 @@ func New(db *record.DB, shown Shown) *Store {
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces
-	// then removes the account's certificate records that are left.
+	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces then
+	// removes the account's remaining certificate records.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"}, record.Traces{DB: db, Collection: placesCollection})
 	return s
 }
 
-// linkDoc is links/{id}. Most links have few of these fields, and every stored field
-// makes reading a link slower. So empty fields are not stored.
+// linkDoc is links/{id}. Most links have few of these fields, and every stored field makes reading
+// a link slower. Empty fields are therefore not stored.
 type linkDoc struct {
 	AccountID string    `firestore:"accountId"`
 	Seq       int64     `firestore:"seq"`
@@ -68,7 +68,7 @@ type linkDoc struct {
 	Location  string    `firestore:"location"`
 	Title     string    `firestore:"title,omitempty"`
 	OG        *ogDoc    `firestore:"og,omitempty"`
-	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; may be later than a Firestore timestamp allows
+	ExpiresAt *int64    `firestore:"expiresAt,omitempty"` // ms; can be later than a Firestore timestamp
 	Clicks    int64     `firestore:"clicks,omitempty"`    // written only by the click flusher
 	UsedUp    bool      `firestore:"usedUp,omitempty"`    // see places.go
 	CreatedAt time.Time `firestore:"createdAt"`
@@ -86,10 +86,9 @@ type linkDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// foundLinkDoc is a linkDoc with the link's search terms, as members of a map. Firestore
-// indexes each member. A search for several terms merges their indexes in the order of
-// document names, which is also the order of the list. Code that reads links leaves the
-// terms out.
+// foundLinkDoc is a linkDoc with the link's search terms as members of a map. Firestore indexes
+// each member. A search for several terms merges their indexes in the order of document names,
+// which is also the order of the list. Code that reads links omits the terms.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
@@ -102,9 +101,9 @@ type ogDoc struct {
 	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted
-// link. Until that time, only the account that had the link may use the slug again.
-// Afterwards every account may use it, and Firestore's TTL removes the document.
+// slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted link.
+// Until that time, only the account of the link may use the slug again. Afterwards every account
+// may use it, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -117,8 +116,8 @@ type slugDoc struct {
 	UsedUp        bool      `firestore:"usedUp,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
-	// Takedown is on the link and on its slug: the redirect reads only the slug, and a slug that
-	// is used again after a delete is still taken down.
+	// Takedown is stored on the link and on its slug, because the redirect reads only the slug, and
+	// a slug that is used again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
@@ -205,8 +204,7 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
-// readBroken reads a link. If the link cannot be read, it returns the fields that can be
-// read. It never fails.
+// readBroken reads a link. For an unreadable link, it returns the readable fields. It never fails.
 func readBroken(snap firestoredb.Snap) (*link.Link, error) {
 	l, err := readLink(snap)
 	if err == nil {
@@ -246,7 +244,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 	return d
 }
 
-// slugDocOf returns the slug document of the link with this id and document.
+// slugDocOf returns the slug document of a link.
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	slug := &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,

@@ -28,7 +28,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 	return err
 }
 
-// Add implements [link.Store]. A repeated commit gets ErrInTheWay, since its links exist.
+// Add implements [link.Store]. A repeated commit gets ErrInTheWay, because its links exist.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{rtx, s}
@@ -56,10 +56,11 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return err
 }
 
-// inLinkWords translates an error of the database to one of package link.
+// inLinkWords converts an error of the database to an error of package link.
 func inLinkWords(err error) error {
 	switch {
-	// This includes an uncertain outcome: our own earlier attempt may have created the document.
+	// This includes an unknown outcome, because our own earlier attempt may have created the
+	// document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -117,7 +118,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Skip strings that cannot be ids: no link has them.
+	// Skip strings that cannot be IDs, because no link has them.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the maximum for "in"
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
@@ -177,8 +178,8 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	if over || l.Foreseeable() {
 		t.Announce(l.Key())
 	}
-	// If over is set, replace the record that a deleted link left behind. Otherwise the slug
-	// must not exist yet, so that slugs stay unique.
+	// If over is set, replace the record of a deleted link. Otherwise the slug must not exist yet,
+	// so that slugs stay unique.
 	if slug := slugDocOf(l.ID, d); over {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {
@@ -189,8 +190,8 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	}
 }
 
-// Put implements [link.Tx]. It writes only the fields that an edit may change. So it never
-// overwrites the clicks, which the flusher may count at the same time.
+// Put implements [link.Tx]. It writes only the fields that an edit may change. It therefore never
+// overwrites the clicks, which the flusher may count concurrently.
 func (t *tx) Put(before, l *link.Link, what events.Type) {
 	d, was := linkDocOf(l), linkDocOf(before)
 	updates := []firestore.Update{
@@ -206,7 +207,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
 	}
 	t.Update(t.s.linkRef(l.ID), updates...)
-	if l.Routing != before.Routing { // an edit that changes the limit makes a new Routing
+	if l.Routing != before.Routing { // an edit of the limit creates a new Routing
 		t.putPlaces(before, l)
 	}
 	if l.ExternalID != before.ExternalID {
@@ -214,7 +215,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	}
 	t.tell(l, what)
 	t.Announce(l.Key())
-	// Most edits change nothing that a redirect needs.
+	// Most edits change no data that a redirect needs.
 	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	}

@@ -1,7 +1,6 @@
-// Package tenancy carries out auth's decisions about accounts in the links service. It
-// announces a changed account in the same way as a changed slug, so that no replica uses the
-// old state once the call has returned. It also removes the links, domains and other records
-// of an account.
+// Package tenancy applies auth's decisions about accounts in the links service. It announces a
+// changed account in the same way as a changed slug, so that no replica uses the old state once the
+// call has returned. It also removes the links, domains and other records of an account.
 package tenancy
 
 import (
@@ -47,12 +46,12 @@ func New(o Options) *keeper.Keeper {
 	})
 }
 
-// purgePage is how many links are removed at once.
+// purgePage is the number of links that are removed at a time.
 const purgePage = 100
 
-// erase removes a page of links. If no link is left, it removes the domains and then the
-// rest. It skips links that cannot be removed, so that they do not block others. While
-// such links are left, erase keeps the domains and returns an error.
+// erase removes a page of links. If no link is left, it removes the domains and then the other
+// records. It skips links that cannot be removed, so that they do not block others. While such
+// links are left, erase keeps the domains and returns an error.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {
 	var kept error
 	for before := link.Top; ; {

@@ -165,6 +165,23 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 // errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
+// errUsed ends an attempt whose prefix has objects of another attempt with the same number.
+var errUsed = errors.New("objects of an earlier attempt with this number exist")
+
+// unused reports errUsed if there are objects under the attempt's prefix. After a restore of older
+// records, the numbers of attempts repeat, and the bucket still has the objects of the lost time.
+// They must stay as they are: somebody may go back to the newer records, and players and caches
+// keep objects as immutable. The next attempt has the next number.
+func (a *attempt) unused(ctx context.Context) error {
+	for _, err := range a.w.o.Bucket.List(ctx, a.prefix) {
+		if err != nil {
+			return fmt.Errorf("look for earlier objects: %w", err)
+		}
+		return errUsed
+	}
+	return nil
+}
+
 // do claims one job and works on it. message is nil for a job that came without one.
 func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
 	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
@@ -193,7 +210,10 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	lease := w.keepLease(ctx, token, message, log)
 	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
-	err := work(a, lease.ctx)
+	err := a.unused(lease.ctx)
+	if err == nil {
+		err = work(a, lease.ctx)
+	}
 	// A program killed because the lease was lost only reports that it was killed. The context
 	// has the reason.
 	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
@@ -247,6 +267,12 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		log.InfoContext(ctx, "job inspected; a slot does the rest")
 		w.note(ctx, "return inspected", w.o.Jobs.Nack(ctx, t, jobs.Inspected))
 		return "inspected"
+
+	case errors.Is(err, errUsed):
+		log.WarnContext(ctx, "this attempt's objects exist already, as after a restore; returning the job for the next attempt")
+		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
+		w.message(ctx, m, (*queue.Message).Nack)
+		return "returned"
 
 	case errors.Is(err, errReserved):
 		// This worker's other jobs will end, and another worker may have room now.

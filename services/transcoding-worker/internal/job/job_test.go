@@ -119,6 +119,29 @@ func (b *world) awaitGone(id string) {
 
 func final(r transcode.Record) bool { return r.State.Final() }
 
+// TestAnAttemptLeavesEarlierObjectsAlone is about records that were restored to a time before the
+// first attempt, beside a bucket that has the objects of two.
+func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	earlier := map[string]objectstore.Object{}
+	for attempt := range 2 {
+		name := transcode.Prefix("vid", 7, attempt+1) + "720p.mp4"
+		b.bucket.put(name)
+		earlier[name] = b.bucket.objects[name]
+	}
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if want := transcode.Prefix("vid", 7, 3); r.State != transcode.Done || r.Tries != 1 || r.Outcome.Prefix != want {
+		t.Errorf("record = %+v, want the prefix %s", r, want)
+	}
+	for name, was := range earlier {
+		if now, ok := b.bucket.objects[name]; !ok || now.Size != was.Size {
+			t.Errorf("%s was %+v and is %+v", name, was, now)
+		}
+	}
+}
+
 func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

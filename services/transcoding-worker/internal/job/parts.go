@@ -175,6 +175,13 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		w: a.w, record: record, token: jobs.Token{JobID: id, Attempt: record.Attempt},
 		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]int64{},
 	}
+	if err := helper.unused(ctx); err != nil {
+		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
+		if errors.Is(err, errUsed) {
+			err = jobs.ErrHeld // it is claimed again, as the next attempt
+		}
+		return nil, err
+	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
