@@ -48,7 +48,7 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 	t.Parallel()
 	var s lograte.State
 	now := time.Now()
-	at := func(d time.Duration) time.Time { return now.Add(d) }
+	at := now.Add
 	if _, tell := s.Worked(now); tell {
 		t.Error("an end without a failure is told")
 	}
