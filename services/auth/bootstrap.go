@@ -15,9 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 )
 
-// Bootstrap makes an account with one key that has every scope, and returns the
-// account's id and the key. It needs only Firestore, so an operator can use it
-// before anything else runs.
+// Bootstrap creates an account with one key that has every scope. It returns the account's id
+// and the key. It needs only Firestore, so an operator can use it before any service runs.
 func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identity.Plan) (accountID string, key identity.Key, err error) {
 	accounts := account.NewService(open(db), nil, nil)
 	made, err := accounts.Create(ctx, name, plan)
@@ -34,9 +33,9 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 	return made.ID, key, nil
 }
 
-// EnsureDemo returns a working key of a demonstration account with the given plan: secret
-// if it still works, or else the key of a new account. The caller stores the result and
-// passes it in the next time.
+// EnsureDemo returns a working key of a demonstration account with the given plan: secret if
+// it still works, or else the key of a new account. The caller stores the result and passes
+// it to the next call.
 func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, secret string) (string, error) {
 	if key, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		works, err := works(ctx, db, key, plan)
@@ -64,9 +63,9 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 
-// open returns a store without Redis. So nothing wakes the events service, but it finds
-// the new events by itself. No replica has to be notified, because the account is new or
-// being restored, so no replica has it in memory.
+// open returns a store without Redis. The events service gets no wake-up, but its sweep finds
+// the new events. No replica must be notified, because the account is new or being restored,
+// so no replica has it in memory.
 func open(db *firestoredb.DB) *store.Store {
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
 	records.TellAuthority(func(context.Context, string, int64) {})

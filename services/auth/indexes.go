@@ -6,5 +6,5 @@ import _ "embed"
 var indexes []byte
 
 // Indexes returns the composite indexes, exemptions and TTL fields that the service's
-// documents need, in the format that the Firebase tools deploy.
+// documents need, in the format of the Firebase tools.
 func Indexes() []byte { return indexes }

@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// issuer is an identity provider for tests. spoil edits its next token.
+// issuer is a fake identity provider. spoil edits its next token.
 type issuer struct {
 	*httptest.Server
 	key, other *rsa.PrivateKey
@@ -111,7 +111,7 @@ func (i *issuer) config(c world) auth.Config {
 	return cfg
 }
 
-// trip is a sign-in that has got to the point where the provider sends the browser back.
+// trip is a sign-in just before the provider redirects the browser back.
 type trip struct {
 	flow, state, code string
 }
@@ -125,7 +125,7 @@ func (i *issuer) begin(r replica, in signin.BeginOIDC) trip {
 	}
 	q := u.Query()
 	if q.Get("code_challenge_method") != "S256" || q.Get("redirect_uri") != "http://localhost:8080/app/sign-in/callback" || q.Get("response_type") != "code" {
-		r.t.Errorf("address %s", u)
+		r.t.Errorf("the authorization URL is %s, want PKCE, our redirect_uri and the code flow", u)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,54 +152,54 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	i := newIssuer(t)
 	c := newWorld(t)
 	r := start(t, i.config(c))
-	other := start(t, i.config(c)) // it can handle second steps, since the browser keeps the flow
+	other := start(t, i.config(c)) // another replica can handle second steps, because the browser stores the flow
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
-	// A person with an unknown identity of the right issuer cannot sign in.
+	// A person with an unknown identity of the configured issuer cannot sign in.
 	i.as("ada", map[string]any{"email": "ada@example.com", "email_verified": true, "name": "Ada Obi"})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(other, ""), 403, "FORBIDDEN")
 
-	// She accepts an invitation with it, and is known from then on.
+	// After she has accepted an invitation with it, the identity is known.
 	invitation := owner.invite("admin")
 	s := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, invitation)}).finish(other, ""))
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
 	if p.Member.Name != "Ada Obi" || p.Member.Email != "ada@example.com" || p.Member.Role != "admin" || len(p.Identities) != 1 {
-		t.Errorf("profile %+v", p)
+		t.Errorf("got profile %+v, want the admin Ada Obi with her address and one identity", p)
 	}
 	again := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Next: "/app/links"}).finish(other, ""))
 	if again.MemberID != s.MemberID || again.Next != "/app/links" {
-		t.Errorf("again %+v, want member %s", again, s.MemberID)
+		t.Errorf("the second sign-in returned %+v, want member %s and the page /app/links", again, s.MemberID)
 	}
 
-	// Another account at the provider with the same address is another person. So is Ada when
-	// the provider gives her another subject.
+	// Another account at the provider with the same address is another person. Ada is also
+	// another person if the provider assigns her another subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 
-	// An unverified address is not stored, but a known person can sign in.
+	// An unverified address is not stored, but a known person can still sign in.
 	kofi := owner.invite("viewer")
 	i.as("kofi", map[string]any{"email": "olu@example.com", "email_verified": false, "name": "Kofi"})
 	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
 	p = decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
 	if p.Member.Email != "" || p.Member.Name != "Kofi" {
-		t.Errorf("profile %+v", p.Member)
+		t.Errorf("got profile %+v, want Kofi without an address", p.Member)
 	}
 
-	// A person who is signed in connects an identity. It must not belong to another person,
-	// and the browser must be the one that began the sign-in.
+	// A signed-in person connects an identity. It must not belong to another person, and the
+	// browser must be the one that began the sign-in.
 	i.as("olu", nil)
 	connect := signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}
 	want(t, i.begin(r, connect).finish(r, ""), 403, "FORBIDDEN")
 	want(t, i.begin(r, connect).finish(r, s.Secret), 403, "FORBIDDEN")
 	want(t, i.begin(r, connect).finish(r, owner.session), 200, "")
 	if got := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{}).finish(r, "")); got.MemberID != owner.id {
-		t.Errorf("Olu signs in as %s", got.MemberID)
+		t.Errorf("Olu signed in as member %s, want %s", got.MemberID, owner.id)
 	}
 	i.as("ada", nil)
-	owner.session = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{}).finish(r, "")).Secret // Ada's
+	owner.session = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{}).finish(r, "")).Secret // Ada's identity
 	i.as("olu", nil)
 	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}).finish(r, owner.session), 409, "IDENTITY_TAKEN")
 }
@@ -220,21 +220,21 @@ func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 		wrongKey bool
 		edit     func(*trip)
 	}{
-		"another state":               {edit: func(t *trip) { t.state = "guess" }},
-		"no state":                    {edit: func(t *trip) { t.state = "" }},
-		"no flow":                     {edit: func(t *trip) { t.flow = "" }},
-		"a flow that was changed":     {edit: func(t *trip) { t.flow = t.flow[:len(t.flow)-4] + "AAAA" }},
-		"another code":                {edit: func(t *trip) { t.code = "stolen" }},
-		"another nonce":               {spoil: set("nonce", "replayed")},
-		"no nonce":                    {spoil: func(c map[string]any) { delete(c, "nonce") }},
-		"another audience":            {spoil: set("aud", "other")},
-		"two audiences without azp":   {spoil: set("aud", []string{"linkreel", "other"})},
-		"another authorised party":    {spoil: set("azp", "other")},
-		"another issuer":              {spoil: set("iss", "https://evil.example")},
-		"an expired token":            {spoil: set("exp", time.Now().Add(-time.Hour).Unix())},
-		"no subject":                  {spoil: set("sub", "")},
-		"a token of another key":      {wrongKey: true},
-		"a callback of another state": {edit: func(t *trip) { t.state += "x" }},
+		"another state":                 {edit: func(t *trip) { t.state = "guess" }},
+		"missing state":                 {edit: func(t *trip) { t.state = "" }},
+		"missing flow":                  {edit: func(t *trip) { t.flow = "" }},
+		"changed flow":                  {edit: func(t *trip) { t.flow = t.flow[:len(t.flow)-4] + "AAAA" }},
+		"another code":                  {edit: func(t *trip) { t.code = "stolen" }},
+		"another nonce":                 {spoil: set("nonce", "replayed")},
+		"missing nonce":                 {spoil: func(c map[string]any) { delete(c, "nonce") }},
+		"another audience":              {spoil: set("aud", "other")},
+		"two audiences without azp":     {spoil: set("aud", []string{"linkreel", "other"})},
+		"another authorized party":      {spoil: set("azp", "other")},
+		"another issuer":                {spoil: set("iss", "https://evil.example")},
+		"expired token":                 {spoil: set("exp", time.Now().Add(-time.Hour).Unix())},
+		"missing subject":               {spoil: set("sub", "")},
+		"token signed with another key": {wrongKey: true},
+		"callback with another state":   {edit: func(t *trip) { t.state += "x" }},
 	} {
 		i.mu.Lock()
 		i.spoil, i.wrongKey = c.spoil, c.wrongKey
@@ -244,7 +244,7 @@ func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 			c.edit(&trip)
 		}
 		if got := trip.finish(r, ""); got.status != 403 || got.code() != "FORBIDDEN" {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 403 FORBIDDEN", name, got.status, got.body)
 		}
 	}
 	i.mu.Lock()
@@ -281,7 +281,7 @@ func TestGroupsGiveRoles(t *testing.T) {
 	} {
 		i.as("ada", map[string]any{"groups": step.groups, "name": "Ada"})
 		if got := role(); got != step.want {
-			t.Errorf("groups %v: %s, want %s", step.groups, got, step.want)
+			t.Errorf("with the groups %v the role is %s, want %s", step.groups, got, step.want)
 		}
 	}
 }

@@ -21,33 +21,33 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 
 	first := r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-1")
 	if first.status != 201 {
-		t.Fatalf("roll: %d %s", first.status, first.body)
+		t.Fatalf("roll returned %d %s, want 201", first.status, first.body)
 	}
 	successor := first.field(t, "key")
 	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "API_KEY_REVOKED" {
-		t.Fatalf("the rolled key: %d %s", got.status, got.body)
+		t.Fatalf("the rolled key got %d %s, want API_KEY_REVOKED", got.status, got.body)
 	}
 	again := r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-1")
 	if again.status != 201 || again.field(t, "key") != successor || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the same request with the revoked key: %d %s, want the first response", again.status, again.body)
+		t.Errorf("the repeated request with the revoked key got %d %s, want the first response", again.status, again.body)
 	}
 	if got := r.api("GET", "/api/v1/account", successor, ""); got.status != 200 {
-		t.Errorf("the successor: %d %s", got.status, got.body)
+		t.Errorf("the successor got %d %s, want 200", got.status, got.body)
 	}
 	for name, got := range map[string]answer{
-		"without an Idempotency-Key": r.api("POST", path, key, `{}`),
-		"another Idempotency-Key":    r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-2"),
-		"another body":               r.api("POST", path, key, `{"overlapSeconds":5}`, "Idempotency-Key", "roll-1"),
-		"another route":              r.api("POST", "/api/v1/keys", key, `{}`, "Idempotency-Key", "roll-1"),
-		"a read":                     r.api("GET", "/api/v1/keys", key, "", "Idempotency-Key", "roll-1"),
+		"no Idempotency-Key":      r.api("POST", path, key, `{}`),
+		"another Idempotency-Key": r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-2"),
+		"another body":            r.api("POST", path, key, `{"overlapSeconds":5}`, "Idempotency-Key", "roll-1"),
+		"another route":           r.api("POST", "/api/v1/keys", key, `{}`, "Idempotency-Key", "roll-1"),
+		"GET request":             r.api("GET", "/api/v1/keys", key, "", "Idempotency-Key", "roll-1"),
 	} {
 		if got.status != 401 || got.code() != "API_KEY_REVOKED" {
-			t.Errorf("%s: %d %s, want 401 API_KEY_REVOKED", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 401 API_KEY_REVOKED", name, got.status, got.body)
 		}
 	}
-	// A key that was revoked in another way cannot be rolled.
+	// A key that was revoked by another operation cannot be rolled.
 	if got := r.api("POST", path, other, `{}`, "Idempotency-Key", "roll-3"); got.status != 404 {
-		t.Errorf("rolling a revoked key: %d %s", got.status, got.body)
+		t.Errorf("rolling a revoked key got %d %s, want 404", got.status, got.body)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestASuccessorEndsWithTheKeyThatRolls(t *testing.T) {
 	lasting := r.admin("POST", "/admin/v1/accounts/"+acct+"/keys", `{"name":"lasting"}`)
 	rolled := r.api("POST", "/api/v1/keys/"+lasting.field(t, "id")+"/roll", short.field(t, "key"), `{"overlapSeconds":60}`)
 	if rolled.status != 201 || rolled.field(t, "expiresAt") != fmt.Sprint(float64(end)) {
-		t.Errorf("roll by a key that expires at %d: %d %s", end, rolled.status, rolled.body)
+		t.Errorf("roll by a key that expires at %d got %d %s, want 201 with the same expiry", end, rolled.status, rolled.body)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestAKeyCanBeReadAtItsLocation(t *testing.T) {
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"ci"}`)
 	at := made.header.Get("Location")
 	if got := r.api("GET", at, key, ""); got.status != 200 || got.field(t, "name") != "ci" || strings.Contains(string(got.body), made.field(t, "key")) {
-		t.Errorf("GET %s: %d %s", at, got.status, got.body)
+		t.Errorf("GET %s returned %d %s, want 200 with the name and without the secret", at, got.status, got.body)
 	}
-	for name, got := range map[string]answer{"another account": r.api("GET", at, stranger, ""), "no such key": r.api("GET", "/api/v1/keys/key_none", key, "")} {
+	for name, got := range map[string]answer{"another account": r.api("GET", at, stranger, ""), "unknown key": r.api("GET", "/api/v1/keys/key_none", key, "")} {
 		if got.status != 404 || got.code() != "NOT_FOUND" {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 404 NOT_FOUND", name, got.status, got.body)
 		}
 	}
 }
@@ -89,15 +89,15 @@ func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 	}
 	first, again := post("/admin/v1/accounts", `{"name":"A","plan":"free"}`), post("/admin/v1/accounts", `{"name":"A","plan":"free"}`)
 	if first.status != 201 || again.field(t, "id") != first.field(t, "id") || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("accounts %s and %s, want one", first.body, again.body)
+		t.Errorf("the repeated request created %s after %s, want the same account and a replay", first.body, again.body)
 	}
 	if other := post("/admin/v1/accounts", `{"name":"B","plan":"free"}`); other.status != 422 {
-		t.Errorf("another body: %d %s", other.status, other.body)
+		t.Errorf("the same Idempotency-Key with another body got %d %s, want 422", other.status, other.body)
 	}
 	path := "/admin/v1/accounts/" + first.field(t, "id") + "/keys"
 	key, twin := post(path, `{"name":"first"}`), post(path, `{"name":"first"}`)
 	if key.status != 201 || key.field(t, "key") != twin.field(t, "key") {
-		t.Errorf("keys %s and %s, want one", key.body, twin.body)
+		t.Errorf("the repeated requests returned the keys %s and %s, want the same key", key.body, twin.body)
 	}
 }
 
@@ -118,10 +118,10 @@ func TestANetworkThatTriesKeysIsSlowedDownAndKnownKeysAreNot(t *testing.T) {
 		}
 	}
 	if statuses[401] < 300 || statuses[429] == 0 || limited.code() != "RATE_LIMITED" || limited.header.Get("Retry-After") == "" {
-		t.Errorf("answers to 330 guesses: %v; %s", statuses, limited.body)
+		t.Errorf("330 guesses got the statuses %v and finally %s, want at least 300 times 401 and then 429 with Retry-After", statuses, limited.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 200 {
-		t.Errorf("a known key from the same network: %d %s", got.status, got.body)
+		t.Errorf("a known key from the same network got %d %s, want 200", got.status, got.body)
 	}
 }
 

@@ -23,7 +23,7 @@ type person struct {
 	account string
 }
 
-// join makes a member of the role and signs them in.
+// join creates a member with the role and signs them in.
 func (r replica) join(account, name, role string) person {
 	r.t.Helper()
 	made := r.admin("POST", "/admin/v1/accounts/"+account+"/sign-in-links", `{"name":"`+name+`","role":"`+role+`"}`)
@@ -36,12 +36,12 @@ func tokenOf(t testing.TB, a answer) string {
 	t.Helper()
 	u, err := url.Parse(a.field(t, "url"))
 	if err != nil || u.Path != "/app/sign-in" || u.Query().Get("link") == "" {
-		t.Fatalf("link %s: %v", a.body, err)
+		t.Fatalf("got link %s (error %v), want a sign-in URL with a token", a.body, err)
 	}
 	return u.Query().Get("link")
 }
 
-// signin calls an internal operation.
+// signin calls an internal operation for sign-in.
 func (r replica) signin(op string, in any) answer {
 	r.t.Helper()
 	body, err := json.Marshal(in)
@@ -54,7 +54,7 @@ func (r replica) signin(op string, in any) answer {
 func decode[T any](t testing.TB, a answer) (out T) {
 	t.Helper()
 	if err := json.Unmarshal(a.body, &out); err != nil || a.status != 200 {
-		t.Fatalf("%d %s: %v", a.status, a.body, err)
+		t.Fatalf("got %d %s (error %v), want 200 with JSON", a.status, a.body, err)
 	}
 	return out
 }
@@ -76,8 +76,8 @@ func (p person) invite(role string) answer {
 	return p.api("POST", "/api/v1/invitations", `{"role":"`+role+`"}`)
 }
 
-// The test checks every cell of the table of roles on every route of this service, with sessions
-// and with keys that have the role's scopes.
+// The test checks the table of roles on every route of this service, with sessions and with
+// keys that have the role's scopes.
 func TestRoleTable(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -107,7 +107,7 @@ func TestRoleTable(t *testing.T) {
 		for _, role := range identity.Roles() {
 			got := people[string(role)].api(row.method, row.path, row.body)
 			if role.AtLeast(row.lowest) != (got.status < 300) || got.status >= 300 && (got.status != 403 || got.code() != "INSUFFICIENT_SCOPE") {
-				t.Errorf("%s: %s %s %s: %d %s", role, row.method, row.path, row.body, got.status, got.body)
+				t.Errorf("role %s: %s %s %s got %d %s, want success only from role %s on", role, row.method, row.path, row.body, got.status, got.body, row.lowest)
 			}
 		}
 	}
@@ -121,25 +121,25 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write","account:write"]}`)
 	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
 	for name, got := range map[string]answer{
-		"an admin invites an owner":                  admin.invite("owner"),
-		"an admin makes themselves owner":            admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
-		"an admin makes somebody owner":              admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
-		"an admin lowers an owner":                   admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
-		"an admin renames an owner":                  admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
-		"an admin removes an owner":                  admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
-		"a viewer raises themselves":                 viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
-		"a key with all scopes makes an owner":       r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
-		"a key with all scopes invites an owner":     r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
-		"a key with all scopes removes an owner":     r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
-		"a narrow key makes a member":                r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
-		"a narrow key invites an admin":              r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
-		"a key without the scope lists":              r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
-		"a key made without scopes invites":          r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
-		"403 before 400 and 404":                     narrowPatch(r, narrow),
-		"an admin's key asks for owner's invitation": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
+		"admin invites an owner":                              admin.invite("owner"),
+		"admin makes themselves owner":                        admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
+		"admin makes another member owner":                    admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
+		"admin lowers the role of an owner":                   admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
+		"admin renames an owner":                              admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
+		"admin removes an owner":                              admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
+		"viewer raises their own role":                        viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
+		"key with all scopes makes an owner":                  r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
+		"key with all scopes invites an owner":                r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
+		"key with all scopes removes an owner":                r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
+		"key with few scopes makes a member":                  r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"key with few scopes invites an admin":                r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
+		"key without the scope lists members":                 r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
+		"key with the default scopes invites":                 r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"403 before 400 and 404":                              narrowPatch(r, narrow),
+		"key of an admin requests the invitation of an owner": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 403 INSUFFICIENT_SCOPE", name, got.status, got.body)
 		}
 	}
 	want(t, r.api("POST", "/api/v1/invitations", narrow, `{"role":"viewer"}`), 201, "")
@@ -167,7 +167,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
 	want(t, a.api("PATCH", "/api/v1/members/"+a.id, `{"role":"admin"}`), 409, "LAST_OWNER")
 	b := r.join(id, "B", "owner")
-	// Both owners step down at the same time. One of them must stay an owner.
+	// Both owners lower their own role at the same time. One of them must remain an owner.
 	var answers [2]answer
 	var wg sync.WaitGroup
 	for i, p := range []person{a, b} {
@@ -177,7 +177,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	statuses := []int{answers[0].status, answers[1].status}
 	slices.Sort(statuses)
 	if !slices.Equal(statuses, []int{200, 409}) {
-		t.Errorf("two owners stepped down at once: %v", statuses)
+		t.Errorf("both owners lowered their role and got %v, want 200 and 409", statuses)
 	}
 }
 
@@ -200,14 +200,14 @@ func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 		want(t, other.api("GET", "/api/v1/account", credential, ""), 200, "")
 	}
 	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 204, "")
-	for name, credential := range map[string]string{"session": admin.session, "key": key, "key made by the key": second, "rolled key": third} {
+	for name, credential := range map[string]string{"session": admin.session, "key": key, "key created by the key": second, "rolled key": third} {
 		for i, at := range []replica{r, other} {
 			if got := at.api("GET", "/api/v1/account", credential, ""); got.status != 401 || got.code() != "API_KEY_REVOKED" {
-				t.Errorf("replica %d, %s: %d %s", i, name, got.status, got.body)
+				t.Errorf("replica %d: the %s got %d %s, want 401 API_KEY_REVOKED", i, name, got.status, got.body)
 			}
 		}
 	}
-	// She cannot come back with the invitation that she made.
+	// She cannot join again with the invitation that she created.
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, invitation), Name: "Ada again"}), 404, "NOT_FOUND")
 	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 404, "NOT_FOUND")
 }
@@ -227,7 +227,7 @@ func TestALoweredMemberKeepsOnlyWhatTheirRoleGives(t *testing.T) {
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
 	want(t, other.api("GET", "/api/v1/account", narrow, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", operators, ""), 200, "")
-	// Her old role works again at once, on every replica.
+	// Her old role is effective again immediately on every replica.
 	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"admin"}`), 200, "")
 	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
@@ -246,17 +246,17 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 	invitation := owner.api("POST", "/api/v1/invitations", `{"role":"member","colour":"red"}`)
 	want(t, invitation, 201, "")
 	if got := invitation.field(t, "ignoredFields"); got != "[colour]" {
-		t.Errorf("ignoredFields %s", got)
+		t.Errorf("ignoredFields is %s, want [colour]", got)
 	}
 	token := tokenOf(t, invitation)
-	// A preview robot may follow the link any number of times.
+	// A bot that creates previews may open the link any number of times.
 	for range 3 {
 		l := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}))
 		if l.Kind != "invitation" || l.AccountName != "Test" || l.Role != "member" {
-			t.Errorf("link %+v", l)
+			t.Errorf("got link %+v, want an invitation as member of Test", l)
 		}
 	}
-	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // no name
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // missing name
 	var sessions [4]answer
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -270,11 +270,11 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		if s.status == 200 {
 			won++
 		} else if s.status != 404 {
-			t.Errorf("%d %s", s.status, s.body)
+			t.Errorf("another use of the link got %d %s, want 404", s.status, s.body)
 		}
 	}
 	if won != 1 {
-		t.Errorf("the link worked %d times", won)
+		t.Errorf("the link worked %d times, want once", won)
 	}
 	want(t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}), 404, "NOT_FOUND")
 
@@ -300,7 +300,7 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	owners := owner.invite("owner")
 	list := admin.api("GET", "/api/v1/invitations", "")
 	if strings.Contains(string(list.body), "lr_link_") || !strings.Contains(string(list.body), `"name":"Kofi"`) || !strings.Contains(string(list.body), `"invitedBy":{"type":"member","id":"`+admin.id+`","name":"Ada"}`) {
-		t.Errorf("list %s", list.body)
+		t.Errorf("list is %s, want the invitation of Kofi by Ada without a token", list.body)
 	}
 	want(t, admin.api("DELETE", "/api/v1/invitations/"+owners.field(t, "id"), ""), 403, "INSUFFICIENT_SCOPE")
 	otherID, _ := r.account("free")
@@ -313,8 +313,8 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 }
 
-// Requests with the same Idempotency-Key make one invitation, and each response has the same
-// address.
+// Requests with the same Idempotency-Key create one invitation, and every response has the
+// same URL.
 func TestARepeatedInvitationIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -327,10 +327,10 @@ func TestARepeatedInvitationIsTheSame(t *testing.T) {
 		urls = append(urls, made.field(t, "url"))
 	}
 	if urls[0] != urls[1] {
-		t.Errorf("two addresses: %v", urls)
+		t.Errorf("the repeated requests returned the URLs %v, want equal URLs", urls)
 	}
 	if list := owner.api("GET", "/api/v1/invitations", ""); strings.Count(string(list.body), `"id":"inv_`) != 1 {
-		t.Errorf("list %s", list.body)
+		t.Errorf("list is %s, want one invitation", list.body)
 	}
 }
 
@@ -341,17 +341,17 @@ func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
 	owner := r.join(id, "Sam Lee", "owner")
 	twin := r.join(id, "Sam Lee", "viewer")
 	if owner.id == twin.id {
-		t.Fatal("two people of one name are one member")
+		t.Fatal("two people with the same name are the same member, want two members")
 	}
 	want(t, twin.api("GET", "/api/v1/members", ""), 403, "INSUFFICIENT_SCOPE")
 	again := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+twin.id+`"}`)
 	want(t, again, 201, "")
 	if got := again.field(t, "memberId"); got != twin.id {
-		t.Errorf("signs in %s", got)
+		t.Errorf("the link signs in member %s, want %s", got, twin.id)
 	}
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: r.use(tokenOf(t, again), "", "").Secret}}))
 	if p.Member.ID != twin.id || p.Member.Role != "viewer" || p.Account.ID != id {
-		t.Errorf("profile %+v", p)
+		t.Errorf("got profile %+v, want viewer %s in account %s", p, twin.id, id)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestSignInLinkBodies(t *testing.T) {
 	} {
 		got := r.admin("POST", path, body)
 		if got.status != 400 || !slices.Equal(got.details(t), details) {
-			t.Errorf("%s: %d %s", body, got.status, got.body)
+			t.Errorf("body %s got %d %s, want 400 with %v", body, got.status, got.body, details)
 		}
 	}
 	want(t, r.admin("POST", path, `{"memberId":"mem_none"}`), 404, "NOT_FOUND")
@@ -403,7 +403,8 @@ func TestSessionsEnd(t *testing.T) {
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 200, "")
 	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "") // signing out twice is not an error
 
-	// A new sign-in in the same browser ends its old session, which prevents session fixation.
+	// A new sign-in in the same browser ends the old session, which prevents session
+	// fixation.
 	made := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+a.id+`"}`)
 	fresh := r.use(tokenOf(t, made), "", a.session)
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 401, "API_KEY_REVOKED")
@@ -434,7 +435,7 @@ func eventsOf(t testing.TB, c world, accountID string) (out []string) {
 	for _, snap := range snaps {
 		d := snap.Data()
 		if text := fmt.Sprint(d); strings.Contains(text, "lr_sess_") || strings.Contains(text, "lr_link_") {
-			t.Errorf("an event contains a secret: %s", text)
+			t.Errorf("event %s contains a secret, want none", text)
 		}
 		out = append(out, fmt.Sprint(d["type"], " ", d["actorType"], " ", d["actorName"]))
 	}
@@ -463,7 +464,7 @@ func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 	want(t, collect(device), 409, "AUTHORIZATION_PENDING")
 	shown := decode[signin.Device](t, r.signin(signin.OpDevice, signin.DeviceRequest{Browser: signin.Browser{Session: admin.session}, UserCode: strings.ToUpper(user)}))
 	if shown.Name != "laptop" || len(shown.Scopes) != 8 {
-		t.Errorf("the page shows %+v", shown)
+		t.Errorf("the page shows %+v, want the program laptop and eight scopes", shown)
 	}
 	want(t, decide(admin, user, true), 200, "")
 	want(t, decide(admin, user, true), 404, "NOT_FOUND")
@@ -477,7 +478,7 @@ func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 	want(t, decide(admin, user, false), 200, "")
 	want(t, collect(device), 403, "FORBIDDEN")
 
-	// An approval does not outlive the approver.
+	// An approval becomes invalid when the approver is removed.
 	device, user = begin()
 	want(t, decide(admin, user, true), 200, "")
 	owner := r.join(id, "Olu", "owner")
@@ -499,7 +500,7 @@ func TestSignInTriesAreLimited(t *testing.T) {
 	got := try("198.51.100.7")
 	want(t, got, 429, "RATE_LIMITED")
 	if got.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("the 429 response has no Retry-After, want one")
 	}
 	want(t, try("198.51.100.8"), 404, "NOT_FOUND")
 	for range 10 {
@@ -518,11 +519,11 @@ func TestAPersonInTwoAccounts(t *testing.T) {
 	invitation := olu.invite("member")
 	s := r.use(tokenOf(t, invitation), "Ada", ada.session)
 	ada.session = s.Secret
-	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 403, "INSUFFICIENT_SCOPE") // Ada is only a member there
+	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 403, "INSUFFICIENT_SCOPE") // in this account, Ada is only a member
 	in := func() signin.Browser { return signin.Browser{Session: ada.session} }
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: in()}))
 	if p.Account.ID != two || len(p.Accounts) != 2 {
-		t.Fatalf("profile %+v", p)
+		t.Fatalf("got profile %+v, want account %s and two accounts", p, two)
 	}
 	want(t, r.signin(signin.OpSwitch, signin.OnSession{Browser: in(), ID: olu.id}), 404, "NOT_FOUND")
 	back := decode[signin.Session](t, r.signin(signin.OpSwitch, signin.OnSession{Browser: in(), ID: ada.id}))
@@ -591,13 +592,13 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	owner, admin, other, cleo := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Ann", "admin"), r.join(id, "Cleo", "viewer")
 	link := func(by person, of string) answer { return by.api("POST", "/api/v1/members/"+of+"/sign-in-links", "") }
 	if ways, known := owner.members()["Cleo"]; !known || ways == nil || len(ways) != 0 {
-		t.Errorf("Cleo's ways to sign in: %v, want an empty list", ways)
+		t.Errorf("the ways to sign in of Cleo are %v, want an empty list", ways)
 	}
 	made := link(admin, cleo.id)
 	want(t, made, 201, "")
 	shown := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: tokenOf(t, made)}))
 	if shown.Kind != "sign_in" || shown.Name != "Cleo" || shown.AccountName != "Test" {
-		t.Errorf("link %+v", shown)
+		t.Errorf("got link %+v, want a sign-in link for Cleo in Test", shown)
 	}
 	profile := func(session string) signin.Profile {
 		t.Helper()
@@ -605,50 +606,50 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	}
 	back := r.use(tokenOf(t, made), "", "")
 	if p := profile(back.Secret); p.Member.ID != cleo.id || !p.Bound || len(p.SignIn) != 0 || p.LinkUsed != nil {
-		t.Errorf("in the link's session %+v", p)
+		t.Errorf("the session of the link has the profile %+v, want Cleo in a bound session without ways to sign in", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
-	// Cleo gets the notice at the next sign-in, but only once.
+	// Cleo gets the notice only once, at the next sign-in.
 	for _, told := range []bool{true, false} {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
 		if p := profile(cleo.session); p.Bound || (p.LinkUsed != nil) != told || told && p.LinkUsed.By != "Ada" {
-			t.Errorf("the profile at the next sign-in is %+v, link use %+v", p, p.LinkUsed)
+			t.Errorf("the next sign-in has the profile %+v with the link use %+v, want the notice only once", p, p.LinkUsed)
 		}
 	}
 	key := admin.key(`{"name":"k","scopes":["members:write","members:read"]}`)
 	for name, got := range map[string]answer{
-		"an admin for an owner":         link(admin, owner.id),
-		"an admin for an admin":         link(admin, other.id),
-		"an admin for themselves":       link(admin, admin.id),
-		"an owner for themselves":       link(owner, owner.id),
-		"a viewer":                      link(cleo, cleo.id),
-		"a key":                         r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", key, ""),
-		"a key, for nobody":             r.api("POST", "/api/v1/members/mem_none/sign-in-links", key, ""),
-		"an owner's link for the owner": link(owner, owner.id),
+		"admin for an owner":            link(admin, owner.id),
+		"admin for an admin":            link(admin, other.id),
+		"admin for themselves":          link(admin, admin.id),
+		"owner for themselves":          link(owner, owner.id),
+		"viewer":                        link(cleo, cleo.id),
+		"API key":                       r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", key, ""),
+		"API key for an unknown member": r.api("POST", "/api/v1/members/mem_none/sign-in-links", key, ""),
+		"owner for another owner":       link(owner, owner.id),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 403 INSUFFICIENT_SCOPE", name, got.status, got.body)
 		}
 	}
 	want(t, link(owner, admin.id), 201, "")
 	want(t, link(owner, "mem_none"), 404, "NOT_FOUND")
 	elsewhere, _ := r.account("free")
 	want(t, link(r.join(elsewhere, "Sam", "owner"), cleo.id), 404, "NOT_FOUND")
-	// Requests with the same Idempotency-Key make one link.
+	// Requests with the same Idempotency-Key create one link.
 	first := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	again := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	if first.field(t, "url") != again.field(t, "url") {
-		t.Error("two links under one Idempotency-Key")
+		t.Error("two requests with the same Idempotency-Key returned different links, want the same link")
 	}
-	// Once she has her own way to sign in, only the operator can make a link for her, and the list
-	// shows her way.
+	// When she has her own way to sign in, only the operator can create a link for her, and
+	// the list shows her way to sign in.
 	i.as("cleo", nil)
 	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: cleo.session}, Connect: true}).finish(r, cleo.session), 200, "")
 	want(t, link(admin, cleo.id), 409, "HAS_SIGN_IN")
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, first)}), 409, "HAS_SIGN_IN")
 	if ways := owner.members()["Cleo"]; !slices.Equal(ways, []string{"provider"}) {
-		t.Errorf("Cleo's ways to sign in: %v", ways)
+		t.Errorf("the ways to sign in of Cleo are %v, want provider", ways)
 	}
 	got := eventsOf(t, c, id)
 	for _, want := range []string{"sign_in_link.created member Ada", "sign_in_link.used member Cleo", "sign_in_link.created operator Operator", "sign_in_link.created member Olu"} {
@@ -664,21 +665,21 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	id, _ := r.account("business")
 	owner, cleo := r.join(id, "Olu", "owner"), r.join(id, "Cleo", "viewer")
 	path := "/api/v1/members/" + cleo.id + "/sign-in-links"
-	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // does not count
+	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // this request does not count
 	for range 20 {
 		want(t, owner.api("POST", path, ""), 201, "")
 	}
 	got := owner.api("POST", path, "")
 	want(t, got, 429, "RATE_LIMITED")
 	if got.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("the 429 response has no Retry-After, want one")
 	}
 	want(t, r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`), 201, "")
 	elsewhere, _ := r.account("business")
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each made-up session costs a database read, so the number per network is limited.
+// Each invented session causes a database read, so the number per network is limited.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -693,17 +694,17 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	const from, elsewhere = "198.51.100.20", "198.51.100.21"
 	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
-	for _, from := range []string{"", "invalid IP", from} { // the budget of the last network is checked below, before it refills
+	for _, from := range []string{"", "invalid IP", from} { // the budget of the last network is checked below before it refills
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {
-				t.Fatalf("all of 2,000 made-up sessions from %q were looked up", from)
+				t.Fatalf("2,000 invented sessions from %q were all looked up, want a limit", from)
 			}
 		}
 	}
 	for _, op := range ops {
 		got := ask(op, from, madeUp())
-		for range 50 { // on a slow machine, the budget regains an attempt now and then
+		for range 50 { // on a slow machine, the budget may regain an attempt
 			if got.status == 429 {
 				break
 			}
@@ -711,10 +712,10 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 		}
 		want(t, got, 429, "RATE_LIMITED")
 		if got := ask(op, elsewhere, madeUp()); got.status != 401 && op != signin.OpEnd || got.status != 200 && op == signin.OpEnd {
-			t.Errorf("%s from elsewhere: %d %s", op, got.status, got.body)
+			t.Errorf("operation %s from another network got %d %s, want no limit", op, got.status, got.body)
 		}
 	}
 	want(t, ask(signin.OpWho, elsewhere, owner.session), 200, "")
-	want(t, ask(signin.OpWho, from, owner.session), 200, "") // a session in use is not slowed down
+	want(t, ask(signin.OpWho, from, owner.session), 200, "") // an active session is not limited
 	want(t, ask(signin.OpEnd, from, owner.session), 200, "")
 }

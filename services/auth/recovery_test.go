@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/libs/restored"
 )
 
-// restoreTimes are fields of a document that only restores and operators change.
+// restoreTimes are the fields of a document that only restores and operators change.
 var restoreTimes = []string{"installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "installation.janitorResumedAt"}
 
 func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
@@ -24,7 +24,7 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 	read := func(a answer) (v recovery) {
 		t.Helper()
 		if a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("got %d %s, want 200", a.status, a.body)
 		}
 		if err := json.Unmarshal(a.body, &v); err != nil {
 			t.Fatal(err)
@@ -32,10 +32,10 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 		return v
 	}
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); v.RestoreID != nil || v.DataAt != nil || v.WebhooksPaused || v.JanitorPaused {
-		t.Errorf("never restored: %+v", v)
+		t.Errorf("before any restore the recovery is %+v, want no restore and no pause", v)
 	}
 	if v := read(r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`)); v.RestoreID != nil || v.WebhooksResumedAt != nil {
-		t.Errorf("resume what was never restored: %+v", v)
+		t.Errorf("resume before any restore returned %+v, want no restore", v)
 	}
 	db, err := firestoredb.Open(t.Context(), w.config().Firestore)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); *v.RestoreID != made.ID || *v.DataAt != 1_790_000_000_000 || !v.WebhooksPaused || !v.JanitorPaused {
-		t.Errorf("after a restore: %+v", v)
+		t.Errorf("after a restore the recovery is %+v, want the restore with both paused", v)
 	}
 	for _, body := range []string{`{}`, `{"webhooks":true}`, `{"restoreId":"rst_1","webhooks":false}`, `{"restoreId":"rst_1","webhook":true}`, `{"restoreId":"rst_1","janitor":1}`} {
 		want(t, r.admin("POST", "/admin/v1/recovery/resume", body), 400, "VALIDATION_ERROR")
@@ -59,10 +59,10 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 	}
 	first := resume(`"webhooks":true`)
 	if first.WebhooksPaused || first.WebhooksResumedAt == nil || !first.JanitorPaused {
-		t.Errorf("webhooks resumed: %+v", first)
+		t.Errorf("after webhooks were resumed the recovery is %+v, want only the janitor paused", first)
 	}
 	last := resume(`"webhooks":true,"janitor":true`)
 	if last.JanitorPaused || *last.WebhooksResumedAt != *first.WebhooksResumedAt {
-		t.Errorf("the janitor resumed, too: %+v", last)
+		t.Errorf("after the janitor was resumed the recovery is %+v, want nothing paused and the same time for webhooks", last)
 	}
 }

@@ -1,7 +1,7 @@
 // Package auth is the service for accounts, their members and API keys. It serves the
 // public routes for them and the operator's routes, and verifies keys for the other
-// services. It also gets every request to the base address that belongs to no other
-// service, so it serves the documentation and the 404s too.
+// services. It also gets every request to the base URL that no other service handles, so it
+// serves the documentation and the 404s too.
 package auth
 
 import (
@@ -41,21 +41,23 @@ type Config struct {
 	backing.Config
 	backing.Public
 
-	// OperatorAddr is the listener for the operator's routes; keep it off every ingress.
+	// OperatorAddr is the listener for the operator's routes. Do not expose it through an
+	// ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
-	// AdminToken is the operator's bearer token. If it is empty, the operator's routes refuse every call.
+	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject
+	// every call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
-	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that keep
-	// records of accounts. auth reports its decisions about accounts to them. If one is empty,
-	// this deployment does not run that service.
+	// LinksURL, VideosURL and EventsURL are the internal addresses of the services with
+	// records of accounts. auth reports its decisions about accounts to them. If an address
+	// is empty, this deployment does not run that service.
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
-	// InternalToken is auth's own secret. It seals sign-ins that have not finished. It is also
-	// the token of every service for which no token is set below.
+	// InternalToken is auth's own secret. It seals unfinished sign-ins. It is also the token
+	// of every service without a token below.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// LinksToken and the others are the secrets that auth shares with each service, "NEW,OLD"
-	// during a rotation. libs/peer says what each one gives access to.
+	// during a rotation. libs/peer documents the access of each one.
 	LinksToken   string `env:"LINKREEL_LINKS_TOKEN"`
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
@@ -64,16 +66,16 @@ type Config struct {
 	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
 	// the four plans are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
-	// QuotaLinks, QuotaVideos and QuotaDomains are how many records an account may
-	// have by plan, in the same format. A plan that is not named has no limit.
+	// QuotaLinks, QuotaVideos and QuotaDomains are how many records an account may have by
+	// plan, in the same format. A plan that is not listed has no limit.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
 	// QuotaStoredBytes is how many bytes an account's videos may take, by plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
-	// One-time links point to BaseURL, and passkeys and the identity provider's answers
-	// are bound to it.
+	// One-time links refer to BaseURL, and passkeys and the identity provider's responses are
+	// bound to it.
 	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
 }
 
@@ -134,7 +136,7 @@ type OIDC struct {
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
-// groups returns the group-to-role map.
+// groups parses the group-to-role map.
 func (o OIDC) groups() (member.GroupMap, error) {
 	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
 	if (len(o.Roles) > 0) != (o.Account != "") {
@@ -150,8 +152,8 @@ func (o OIDC) groups() (member.GroupMap, error) {
 	return out, nil
 }
 
-// New makes the service. It connects lazily, so it starts while Firestore or
-// Redis is down.
+// New returns the service. It connects lazily, so the service starts while Firestore or Redis
+// is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "auth"}
 	defer svc.Abandon(ctx, &err)
@@ -181,7 +183,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
-	// The client's background calls use Redis, so they must end before Redis is closed.
+	// The client's background calls use Redis, so they must end before the connection to
+	// Redis is closed.
 	svc.CloseWith(func() error {
 		for _, h := range holders {
 			h.Close()
@@ -238,10 +241,10 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders returns the services that keep accounts' records.
+// holders returns the services with records of accounts.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
-	// Events come last: links and videos may still write events while they erase, and an
+	// Events are last: links and videos may still write events while they erase, and an
 	// erasure asks the holders in this order whether they have finished.
 	for _, at := range []struct {
 		name      peer.Service
@@ -254,7 +257,7 @@ func (c Config) holders() []tenancy.Holder {
 	return all
 }
 
-// domains returns the service that keeps custom domains, or nil if there is none.
+// domains returns the service with the custom domains, or nil if there is none.
 func domains(holders []tenancy.Holder) tenant.Domains {
 	for _, h := range holders {
 		if d, ok := h.Holder.(tenant.Domains); ok && h.Kind == tenant.KindLink {
@@ -264,7 +267,7 @@ func domains(holders []tenancy.Holder) tenant.Domains {
 	return nil
 }
 
-// people makes the routes for members and for signing in.
+// people returns the routes for members and for signing in.
 func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.UniversalClient) (api.People, api.SignIn, error) {
 	now := c.Now
 	groups, err := c.OIDC.groups()

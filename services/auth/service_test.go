@@ -41,7 +41,7 @@ const (
 	internalToken = "internal-token"
 )
 
-// world has the servers that replicas of the service share.
+// world is the servers that replicas of the service share.
 type world struct {
 	*cloudtest.Cloud
 	redis string
@@ -94,8 +94,8 @@ func start(t testing.TB, cfg auth.Config) replica {
 	return r
 }
 
-// meet makes the service's first contact with its database, as [boot.Warm] does, so that
-// no test counts those calls. If the database is down, the first contact comes later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so tests do not
+// count those calls. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -128,7 +128,7 @@ func (a answer) field(t testing.TB, name string) string {
 		t.Fatalf("body %q: %v", a.body, err)
 	}
 	if m[name] == nil {
-		t.Fatalf("no %s in %s", name, a.body)
+		t.Fatalf("the body has no field %s: %s", name, a.body)
 	}
 	return fmt.Sprint(m[name])
 }
@@ -151,7 +151,7 @@ func (a answer) details(t testing.TB) []string {
 	return out
 }
 
-// call sends a request; headers are name, value, name, value.
+// call sends a request. headers are alternating names and values.
 func (r replica) call(server, method, path, token, body string, headers ...string) answer {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://test"+path, strings.NewReader(body))
@@ -189,12 +189,12 @@ func (r replica) admin(method, path, body string) answer {
 	return r.call("admin", method, path, adminToken, body)
 }
 
-// account makes an account with a key that may do everything.
+// account creates an account with a key that has every scope.
 func (r replica) account(plan string) (id, key string) {
 	r.t.Helper()
 	a := r.admin("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`)
 	if a.status != 201 {
-		r.t.Fatalf("create account: %d %s", a.status, a.body)
+		r.t.Fatalf("creating an account got %d %s, want 201", a.status, a.body)
 	}
 	id = a.field(r.t, "id")
 	return id, r.key(id, `{"name":"all"}`)
@@ -204,7 +204,7 @@ func (r replica) key(account, body string) string {
 	r.t.Helper()
 	k := r.admin("POST", "/admin/v1/accounts/"+account+"/keys", body)
 	if k.status != 201 {
-		r.t.Fatalf("create key: %d %s", k.status, k.body)
+		r.t.Fatalf("creating a key got %d %s, want 201", k.status, k.body)
 	}
 	return k.field(r.t, "key")
 }
@@ -212,7 +212,7 @@ func (r replica) key(account, body string) string {
 func want(t testing.TB, a answer, status int, code string) {
 	t.Helper()
 	if a.status != status || a.code() != code {
-		t.Errorf("%d %q, want %d %q; body %s", a.status, a.code(), status, code, a.body)
+		t.Errorf("got status %d and code %q, want %d and %q; body %s", a.status, a.code(), status, code, a.body)
 	}
 }
 
@@ -223,25 +223,25 @@ func TestOperatorAPI(t *testing.T) {
 	want(t, made, 201, "")
 	id := made.field(t, "id")
 	if made.field(t, "plan") != "creator" || made.field(t, "name") != "Acme" || made.field(t, "suspended") != "false" || made.field(t, "createdAt") == "0" {
-		t.Errorf("made %s", made.body)
+		t.Errorf("the created account is %s, want the plan creator, the name Acme and a creation time", made.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
-		t.Errorf("get %d %s, want %s", got.status, got.body, made.body)
+		t.Errorf("GET returned %d %s, want 200 and %s", got.status, got.body, made.body)
 	}
 	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"id":"acc_x","state":"active"}`)
 	want(t, changed, 200, "")
 	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[id state]" {
-		t.Errorf("changed %s", changed.body)
+		t.Errorf("the changed account is %s, want all new values and two ignored fields", changed.body)
 	}
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspend":false}`), 400, "VALIDATION_ERROR")
 	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
 	if same.status != 200 || same.field(t, "plan") != "business" {
-		t.Errorf("empty patch: %d %s", same.status, same.body)
+		t.Errorf("an empty PATCH got %d %s, want 200 without a change", same.status, same.body)
 	}
 	key := r.admin("POST", "/admin/v1/accounts/"+id+"/keys", `{"name":"k","scopes":["links:read"],"expiresAt":"2099-01-01T00:00:00Z"}`)
 	want(t, key, 201, "")
 	if key.field(t, "scopes") != "[links:read]" || key.field(t, "expiresAt") != "4.0709088e+12" {
-		t.Errorf("key %s", key.body)
+		t.Errorf("the created key is %s, want the scope links:read and its expiry", key.body)
 	}
 	for range 2 {
 		want(t, r.admin("DELETE", "/admin/v1/keys/"+key.field(t, "id"), ""), 204, "")
@@ -258,22 +258,22 @@ func TestOperatorAPIRefuses(t *testing.T) {
 		code                            string
 		details                         []string
 	}{
-		{name: "no token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
-		{name: "an API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
-		{name: "the start of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
-		{name: "the token is checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
-		{name: "an unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "an account id that is a path", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "an account id that leads elsewhere", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 400, code: "BAD_REQUEST"},
-		{name: "the account is checked before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
-		{name: "an unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "missing token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
+		{name: "API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
+		{name: "prefix of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
+		{name: "token checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
+		{name: "unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "account id with a slash", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "account id with dots", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 400, code: "BAD_REQUEST"},
+		{name: "account checked before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "broken JSON", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":`, status: 400, code: "INVALID_JSON"},
 		{name: "all fields at once", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"plan":"gold"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name required", "plan invalid_value"}},
-		{name: "a blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
+		{name: "blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
 		{name: "wrong types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
 		{name: "key fields", method: "POST", path: "/admin/v1/accounts/" + id + "/keys", token: adminToken, body: `{"scopes":["links:all"],"expiresAt":"soon"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_format", "name required", "scopes.0 invalid_value"}},
-		{name: "a route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
-		{name: "a wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
+		{name: "route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := r.call("admin", tc.method, tc.path, tc.token, tc.body)
@@ -293,7 +293,7 @@ func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 	r := start(t, cfg)
 	for _, token := range []string{"", " ", "x"} {
 		if a := r.call("admin", "GET", "/admin/v1/accounts/acc_1", "", "", "Authorization", "Bearer "+token); a.status != 401 {
-			t.Errorf("token %q: %d", token, a.status)
+			t.Errorf("token %q got %d, want 401", token, a.status)
 		}
 	}
 }
@@ -306,7 +306,8 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// Write the records as the other services would. None of those runs here.
+	// Write the records of the other services directly, because those services do not run
+	// here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
 		"videos/vid_1": {"accountId": id, "bytes": int64(4_000_000_000)}, "videos/vid_2": {"accountId": id, "bytes": int64(711)}, "videos/vid_3": {"accountId": "acc_other", "bytes": 5},
@@ -331,11 +332,11 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	}
 	for name, wanted := range map[string]string{"X-RateLimit-Limit": "700", "X-RateLimit-Remaining": "699", "RateLimit-Policy": `"default";q=700;w=60`} {
 		if got := a.header.Get(name); got != wanted {
-			t.Errorf("%s: %q, want %q", name, got, wanted)
+			t.Errorf("header %s is %q, want %q", name, got, wanted)
 		}
 	}
 	if reset, err := strconv.ParseInt(a.header.Get("X-RateLimit-Reset"), 10, 64); err != nil || reset < time.Now().Unix() || reset > time.Now().Unix()+61 {
-		t.Errorf("X-RateLimit-Reset: %q", a.header.Get("X-RateLimit-Reset"))
+		t.Errorf("X-RateLimit-Reset is %q, want a time within the next minute", a.header.Get("X-RateLimit-Reset"))
 	}
 }
 
@@ -347,25 +348,25 @@ func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 	want(t, made, 201, "")
 	secret, id := made.field(t, "key"), made.field(t, "id")
 	if _, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err != nil {
-		t.Errorf("key %q: %v", secret, err)
+		t.Errorf("the key %q does not parse: %v", secret, err)
 	}
 	if got := made.header.Get("Location"); got != "/api/v1/keys/"+id {
-		t.Errorf("Location %q", got)
+		t.Errorf("Location is %q, want the path of the key %s", got, id)
 	}
 	list := r.api("GET", "/api/v1/keys", secret, "")
 	want(t, list, 200, "")
 	if bytes.Contains(list.body, []byte(secret)) || bytes.Contains(list.body, []byte(`"key"`)) {
-		t.Errorf("the list shows a key: %s", list.body)
+		t.Errorf("the list contains a secret, want none: %s", list.body)
 	}
 	var keys struct{ Data []map[string]any }
 	if err := json.Unmarshal(list.body, &keys); err != nil || len(keys.Data) != 2 {
-		t.Fatalf("list %s, %v", list.body, err)
+		t.Fatalf("the list is %s (error %v), want two keys", list.body, err)
 	}
 	if d := cmp.Diff(map[string]any{
 		"id": id, "name": "Build", "prefix": secret[:12], "last4": secret[len(secret)-4:], "scopes": []any{"links:read", "keys:read"},
 		"createdAt": keys.Data[0]["createdAt"], "lastUsedAt": nil, "expiresAt": 4102444800000., "revokedAt": nil,
 	}, keys.Data[0]); d != "" {
-		t.Errorf("newest first (-want +got):\n%s", d)
+		t.Errorf("first key of the list (-want +got):\n%s", d)
 	}
 }
 
@@ -386,24 +387,24 @@ func TestPublicAPIRefuses(t *testing.T) {
 		code                          string
 		details                       []string
 	}{
-		{name: "no key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
-		{name: "the key is checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
-		{name: "a malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
-		{name: "an unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
-		{name: "the operator's token", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
-		{name: "a missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "listing without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "missing key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
+		{name: "key checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
+		{name: "malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
+		{name: "unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
+		{name: "token of the operator", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
+		{name: "missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "list without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "all scopes by leaving them out", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "all scopes by default", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "403 before 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "rolling a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "outliving the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
+		{name: "roll of a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "expiry after that of the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
 		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
-		{name: "a foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
-		{name: "an absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
+		{name: "foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
+		{name: "absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
 		{name: "404 before 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
-		{name: "an overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
-		{name: "another type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
+		{name: "overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
+		{name: "wrong type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := r.api(tc.method, tc.path, tc.key, tc.body)
@@ -412,7 +413,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 				t.Errorf("details (-want +got):\n%s", d)
 			}
 			if a.status == 401 && !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer") {
-				t.Errorf("WWW-Authenticate %q", a.header.Get("WWW-Authenticate"))
+				t.Errorf("WWW-Authenticate is %q, want Bearer", a.header.Get("WWW-Authenticate"))
 			}
 		})
 	}
@@ -421,16 +422,15 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
 	if strip(foreign) != strip(absent) {
-		t.Errorf("foreign %s, absent %s", foreign.body, absent.body)
+		t.Errorf("the foreign key got %s, the absent key %s; want equal bodies", foreign.body, absent.body)
 	}
 	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
 	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {
-		t.Errorf("a key made by an expiring key: %d %s", inherited.status, inherited.body)
+		t.Errorf("a key created by an expiring key got %d %s, want 201 with an expiry", inherited.status, inherited.body)
 	}
 }
 
-// constant is a source of randomness. The key that it generates is well-formed but does
-// not exist.
+// constant is a source of randomness for a key that is well-formed but does not exist.
 type constant struct{}
 
 func (constant) Read(p []byte) (int, error) {
@@ -442,7 +442,7 @@ func (constant) Read(p []byte) (int, error) {
 
 func TestRevokedExpiredAndSuspended(t *testing.T) {
 	t.Parallel()
-	var late atomic.Int64 // how far the clock is ahead
+	var late atomic.Int64 // offset of the clock
 	cfg := newWorld(t).config()
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
 	r := start(t, cfg)
@@ -466,8 +466,7 @@ func TestRevokedExpiredAndSuspended(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
 }
 
-// A key cannot be created with an expiry in the past, or with a time whose meaning depends
-// on the zone.
+// A key cannot be created with an expiry in the past, or with a time without a zone.
 func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -485,7 +484,7 @@ func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 		"-62135596800000":                       "out_of_range",
 		"-8640000000000000":                     "out_of_range",
 		"8640000000000001":                      "out_of_range",
-		fmt.Sprint(now.Unix() + 3600):           "out_of_range", // seconds are a time in 1970
+		fmt.Sprint(now.Unix() + 3600):           "out_of_range", // a time in seconds is interpreted as a time in 1970
 		fmt.Sprint(now.UnixMilli() - 1):         "out_of_range",
 		`"` + now.Format(time.DateOnly) + `"`:   "invalid_format",
 		`"2099-01-01"`:                          "invalid_format",
@@ -505,12 +504,12 @@ func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 			case wanted == "":
 				want(t, a, 201, "")
 			case a.status != 400 || !slices.Equal(a.details(t), []string{"expiresAt " + wanted}):
-				t.Errorf("%s: a key that expires at %s: %d %s, want %s", who, when, a.status, a.body, wanted)
+				t.Errorf("%s: creating a key that expires at %s got %d %s, want %s", who, when, a.status, a.body, wanted)
 			}
 		}
 	}
 	if a := r.api("POST", "/api/v1/keys", key, `{"name":"k","expiresAt":"2099-01-01"}`); !strings.Contains(string(a.body), "has no zone") {
-		t.Errorf("the response does not mention the missing zone: %s", a.body)
+		t.Errorf("the error does not mention the missing zone: %s", a.body)
 	}
 }
 
@@ -525,7 +524,7 @@ func TestRoll(t *testing.T) {
 	want(t, second, 201, "")
 	for _, field := range []string{"name", "scopes", "expiresAt"} {
 		if second.field(t, field) != old.field(t, field) {
-			t.Errorf("%s changed from %s to %s", field, old.field(t, field), second.field(t, field))
+			t.Errorf("field %s of the rolled key changed from %s to %s, want no change", field, old.field(t, field), second.field(t, field))
 		}
 	}
 	want(t, r.api("GET", "/api/v1/account", old.field(t, "key"), ""), 200, "")
@@ -542,7 +541,7 @@ func TestRoll(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {
 		if time.Now().After(deadline) {
-			t.Fatal("the old key still works after its overlap")
+			t.Fatal("the old key still works long after its overlap, want it rejected")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -556,7 +555,7 @@ func TestTheHundredthKeyIsTheLast(t *testing.T) {
 	for i := range 99 {
 		a := r.api("POST", "/api/v1/keys", key, fmt.Sprintf(`{"name":"%d"}`, i))
 		if a.status != 201 {
-			t.Fatalf("key %d: %d %s", i+2, a.status, a.body)
+			t.Fatalf("creating key %d got %d %s, want 201", i+2, a.status, a.body)
 		}
 		last = a.field(t, "id")
 	}
@@ -577,7 +576,7 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, first, 201, "")
 	second := post()
 	if second.status != 201 || !bytes.Equal(first.body, second.body) || second.header.Get("Idempotent-Replayed") != "true" || second.header.Get("Location") != first.header.Get("Location") {
-		t.Errorf("replay %d %s %v, first %s", second.status, second.body, second.header, first.body)
+		t.Errorf("the replay got %d %s with header %v, want the first response %s", second.status, second.body, second.header, first.body)
 	}
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"twice"}`, "Idempotency-Key", "only-once"), 422, "IDEMPOTENCY_KEY_REUSED")
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"x"}`, "Idempotency-Key", strings.Repeat("k", 256)), 400, "VALIDATION_ERROR")
@@ -604,13 +603,13 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 			continue
 		}
 		if !bytes.Equal(first.body, again.body) {
-			t.Errorf("retry %d %s, first %s", again.status, again.body, first.body)
+			t.Errorf("the retry got %d %s, want the first response %s", again.status, again.body, first.body)
 		}
 		break
 	}
 	var keys struct{ Data []any }
 	if err := json.Unmarshal(r.api("GET", "/api/v1/keys", key, "").body, &keys); err != nil || len(keys.Data) != 2 {
-		t.Errorf("%d keys, want 2", len(keys.Data))
+		t.Errorf("the list has %d keys, want 2", len(keys.Data))
 	}
 }
 
@@ -630,13 +629,13 @@ func TestAHundredTwinsMakeOneKey(t *testing.T) {
 			case a.status == 201:
 				bodies[string(a.body)]++
 			case a.code() != "IDEMPOTENCY_IN_PROGRESS" || a.header.Get("Retry-After") == "":
-				t.Errorf("twin: %d %s", a.status, a.body)
+				t.Errorf("a concurrent request got %d %s, want 201 or IDEMPOTENCY_IN_PROGRESS with Retry-After", a.status, a.body)
 			}
 		})
 	}
 	wg.Wait()
 	if len(bodies) != 1 {
-		t.Errorf("%d different keys were made", len(bodies))
+		t.Errorf("%d different keys were created, want 1", len(bodies))
 	}
 }
 
@@ -655,11 +654,11 @@ func TestRateLimit(t *testing.T) {
 		}
 	}
 	if back := int(time.Since(began)/time.Second) + 1; allowed < 60 || allowed > 60+back {
-		t.Errorf("%d of 100 requests in %v", allowed, time.Since(began))
+		t.Errorf("%d of 100 requests in %v were allowed, want about 60", allowed, time.Since(began))
 	}
 	want(t, refused, 429, "RATE_LIMITED")
 	if refused.header.Get("Retry-After") != "1" || refused.header.Get("X-RateLimit-Remaining") != "0" || !strings.HasPrefix(refused.header.Get("RateLimit"), `"default";r=0;t=`) {
-		t.Errorf("headers %v", refused.header)
+		t.Errorf("the 429 response has the header %v, want Retry-After and the exhausted limit", refused.header)
 	}
 }
 
@@ -684,12 +683,12 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 		}
 		if used := keys.Data[0].LastUsedAt; used != nil {
 			if keys.Data[0].ID != made.field(t, "id") || *used%60_000 != 0 || *used < before.UnixMilli() {
-				t.Errorf("last used at %d, want the minute %d", *used, before.UnixMilli())
+				t.Errorf("the key was last used at %d, want the minute of %d", *used, before.UnixMilli())
 			}
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the use was never written")
+			t.Fatal("the use of the key was not written before the deadline, want it written")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -730,36 +729,36 @@ func TestSite(t *testing.T) {
 			}
 			a := r.api("GET", tc.path, "", "", headers...)
 			if a.status != tc.status || a.header.Get("Content-Type") != tc.contentType || !bytes.Contains(a.body, []byte(tc.contains)) {
-				t.Errorf("%d %q %.200s", a.status, a.header.Get("Content-Type"), a.body)
+				t.Errorf("got status %d, Content-Type %q and body %.200s; want the documented ones", a.status, a.header.Get("Content-Type"), a.body)
 			}
 			if a.header.Get("X-Request-Id") == "" {
-				t.Error("no X-Request-Id")
+				t.Error("the response has no X-Request-Id, want one")
 			}
 			if head := r.api("HEAD", tc.path, "", "", headers...); head.status != a.status || len(head.body) != 0 || head.header.Get("Content-Type") != tc.contentType {
-				t.Errorf("HEAD: %d %d bytes %q", head.status, len(head.body), head.header.Get("Content-Type"))
+				t.Errorf("HEAD returned %d, %d bytes and Content-Type %q; want the header of GET without a body", head.status, len(head.body), head.header.Get("Content-Type"))
 			}
 		})
 	}
 	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/guides/api"} {
 		plain := r.api("GET", path, "", "", "Accept-Encoding", "gzip;q=0, br")
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
-		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as no header
+		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as absent
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
-			t.Errorf("%s: %d bytes plain, %d compressed, %d without Accept-Encoding", path, len(plain.body), len(packed.body), len(unasked.body))
+			t.Errorf("%s has %d bytes plain, %d compressed and %d without Accept-Encoding; want at most half when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
 		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
 			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {
-				t.Errorf("%s, %s: Vary %q, ETag %s beside %s", path, name, a.header.Get("Vary"), a.header.Get("ETag"), plain.header.Get("ETag"))
+				t.Errorf("%s, %s: got Vary %q and ETag %s, want Accept-Encoding and another ETag than %s only if compressed", path, name, a.header.Get("Vary"), a.header.Get("ETag"), plain.header.Get("ETag"))
 			}
 		}
 		again := r.api("GET", path, "", "", "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag"))
 		if again.status != 304 || len(again.body) != 0 || again.header.Get("Content-Encoding") != "" {
-			t.Errorf("%s, compressed, If-None-Match: %d %v", path, again.status, again.header)
+			t.Errorf("%s, compressed, with If-None-Match got %d with header %v, want 304 without a body", path, again.status, again.header)
 		}
 	}
 	docs := r.api("GET", "/openapi.yaml", "", "")
 	if again := r.api("GET", "/openapi.yaml", "", "", "If-None-Match", docs.header.Get("ETag")); again.status != 304 || len(again.body) != 0 {
-		t.Errorf("If-None-Match: %d", again.status)
+		t.Errorf("a request with If-None-Match got %d, want 304 without a body", again.status)
 	}
 }
 
@@ -782,16 +781,16 @@ func TestInternalVerification(t *testing.T) {
 	body := `{"hash":"` + parsed.Hash() + `"}`
 	for _, token := range []string{"", "x", adminToken, key} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", token, body); a.status != 401 {
-			t.Errorf("token %q: %d", token, a.status)
+			t.Errorf("verification with token %q got %d, want 401", token, a.status)
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
 	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":2,`)) {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("verification got %d %s, want 200 with the plan and without the key", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
-			t.Errorf("body %q: %d", bad, a.status)
+			t.Errorf("verification with body %q got %d, want 400", bad, a.status)
 		}
 	}
 }
@@ -808,11 +807,11 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // the token of events, which has no token of its own here
+		{internalToken, verify, 400}, // the token of events, for which no own token is set here
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
-			t.Errorf("token %q calls %s: %d, want %d", tt.token, tt.path, a.status, tt.status)
+			t.Errorf("token %q on %s got %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }
@@ -824,13 +823,13 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 	c.Firestore.ResetStats()
 	for i := range 10_000 {
 		if a := r.api("GET", "/api/v1/account", fmt.Sprintf("lr_live_%038d", i), ""); a.status != 401 {
-			t.Fatalf("%d %s", a.status, a.body)
+			t.Fatalf("a malformed key got %d %s, want 401", a.status, a.body)
 		}
 	}
 	calls := c.Firestore.Stats().Calls
-	delete(calls, "RunQuery") // from the loops: a key is read by its document's name, without a query
+	delete(calls, "RunQuery") // queries are from the loops, because a key is read by its document's name
 	if len(calls) != 0 {
-		t.Errorf("calls to Firestore: %v", calls)
+		t.Errorf("got the calls %v to Firestore, want none", calls)
 	}
 }
 
@@ -846,7 +845,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")
 	if a.header.Get("Retry-After") == "" || strings.Contains(strings.ToLower(string(a.body)), "firestore") {
-		t.Errorf("%v %s", a.header, a.body)
+		t.Errorf("got header %v and body %s, want Retry-After and no mention of Firestore", a.header, a.body)
 	}
 	want(t, r.admin("POST", "/admin/v1/accounts", `{"name":"x","plan":"free"}`), 503, "UNAVAILABLE")
 	want(t, r.api("GET", "/docs", "", ""), 200, "")
@@ -854,7 +853,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", unknown.Secret(), ""), 503, "UNAVAILABLE")
 }
 
-// This tests revocation, downgrade and suspension on the real stack: two replicas, one
+// This test checks revocation, downgrade and suspension with real servers: two replicas, one
 // Redis, one Firestore, and an internal client like that of the other services.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
@@ -875,17 +874,17 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 		secret := made.field(t, "key")
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.status != 200 && got.status != 429 {
-				t.Fatalf("before: %d %s", got.status, got.body)
+				t.Fatalf("before the revocation the key got %d %s, want 200 or 429", got.status, got.body)
 			}
 		}
 		path := "/admin/v1/keys/" + made.field(t, "id")
 		if got := []replica{a, b}[i%2].admin("DELETE", path, ""); got.status != 204 {
-			t.Fatalf("revoke: %d %s", got.status, got.body)
+			t.Fatalf("revoking the key got %d %s, want 204", got.status, got.body)
 		}
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.code() != "API_KEY_REVOKED" {
 				accepted++
-				t.Errorf("trial %d: %d %s", i, got.status, got.body)
+				t.Errorf("trial %d: a revoked key got %d %s, want 401", i, got.status, got.body)
 			}
 		}
 	}
@@ -895,7 +894,7 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 		for _, r := range []replica{a, b} {
 			want := strconv.Itoa(map[string]int{"free": 60, "enterprise": 3000, "creator": 600}[plan])
 			if got := r.api("GET", "/api/v1/account", key, ""); got.header.Get("X-RateLimit-Limit") != want {
-				t.Errorf("change %d to %s: limit %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
+				t.Errorf("after change %d to plan %s the limit is %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
 			}
 		}
 	}
@@ -916,7 +915,7 @@ func TestRoutesAreThoseOfTheContract(t *testing.T) {
 		}
 		a := r.call(server, route.Method, strings.ReplaceAll(route.Path, "{id}", "x"), "", "")
 		if a.status != 401 {
-			t.Errorf("%s %s without a key: %d", route.Method, route.Path, a.status)
+			t.Errorf("%s %s without a key got %d, want 401", route.Method, route.Path, a.status)
 		}
 	}
 }
@@ -935,19 +934,19 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.api("GET", "/api/v1/account", key.Secret(), ""); a.status != 200 || a.field(t, "id") != id {
-		t.Errorf("first account: %d %s", a.status, a.body)
+		t.Errorf("the key of the first account got %d %s, want 200 with the account", a.status, a.body)
 	}
 	demo, err := auth.EnsureDemo(t.Context(), db, identity.Creator, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again != demo {
-		t.Errorf("a working demo key was replaced: %v", err)
+		t.Errorf("EnsureDemo replaced a working key or returned the error %v, want the same key", err)
 	}
 	account := r.api("GET", "/api/v1/account", demo, "").field(t, "id")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+account, `{"plan":"free"}`), 200, "")
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again == demo {
-		t.Errorf("a demo key of another plan was kept: %v", err)
+		t.Errorf("EnsureDemo kept a key of another plan or returned the error %v, want a new key", err)
 	}
 }
 
@@ -957,13 +956,13 @@ func TestConfigRefuses(t *testing.T) {
 	badRedis.Firestore = firestoredb.Config{Project: "p", Endpoint: "127.0.0.1:1"}
 	badRedis.Redis.URL = "http://x"
 	for name, cfg := range map[string]auth.Config{
-		"no internal token": {},
-		"an unknown plan":   {InternalToken: "x", RateLimits: map[string]int{"gold": 1}},
-		"a negative quota":  {InternalToken: "x", QuotaLinks: map[string]int{"free": -1}},
-		"a Redis address":   badRedis,
+		"missing internal token": {},
+		"unknown plan":           {InternalToken: "x", RateLimits: map[string]int{"gold": 1}},
+		"negative quota":         {InternalToken: "x", QuotaLinks: map[string]int{"free": -1}},
+		"invalid Redis address":  badRedis,
 	} {
 		if _, err := auth.New(t.Context(), cfg); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: New returned nil, want an error", name)
 		}
 	}
 }

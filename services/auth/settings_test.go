@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Usable knows three domains by their ids.
+// Usable accepts or rejects three known domain ids.
 func (h *holder) Usable(_ context.Context, _, domainID string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,17 +32,17 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows := func(what string, got answer, name, domain string) {
 		t.Helper()
 		if got.status != 200 || !strings.Contains(string(got.body), `"name":"`+name+`","plan":"free","defaultDomainId":`+domain) {
-			t.Errorf("%s: %d %s, want %s and %s", what, got.status, got.body, name, domain)
+			t.Errorf("%s: got %d %s, want the name %s and the default domain %s", what, got.status, got.body, name, domain)
 		}
 	}
 	shows("before", r.api("GET", "/api/v1/account", plain, ""), "Test", "null")
-	shows("a name", set(`{"name":"Example Ltd"}`), "Example Ltd", "null")
-	shows("a domain", set(`{"defaultDomainId":"dom_good","plan":"business"}`), "Example Ltd", `"dom_good"`)
+	shows("new name", set(`{"name":"Example Ltd"}`), "Example Ltd", "null")
+	shows("new domain", set(`{"defaultDomainId":"dom_good","plan":"business"}`), "Example Ltd", `"dom_good"`)
 	if got := set(`{"defaultDomainId":"dom_good","plan":"business"}`); !strings.Contains(string(got.body), `"ignoredFields":["plan"]`) {
-		t.Errorf("a field that only the operator may set: %s", got.body)
+		t.Errorf("a PATCH of the plan by an owner returned %s, want the field ignored", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
-	shows("read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
+	shows("settings read with another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
 
 	for body, code := range map[string]string{
 		`{"name":null}`: "VALIDATION_ERROR", `{"name":""}`: "VALIDATION_ERROR", `{"name":" "}`: "VALIDATION_ERROR", `{"name":5}`: "VALIDATION_ERROR",
@@ -51,16 +51,16 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		`{"name":"New","defaultDomainId":""}`: "DOMAIN_NOT_FOUND", `[]`: "INVALID_JSON",
 	} {
 		if got := set(body); got.code() != code {
-			t.Errorf("%s: %d %s, want %s", body, got.status, got.body, code)
+			t.Errorf("PATCH with %s got %d %s, want %s", body, got.status, got.body, code)
 		}
 	}
 	h.set(func() { h.down = true })
 	want(t, set(`{"name":"New","defaultDomainId":"dom_good"}`), 503, "UNAVAILABLE")
-	shows("a name while links is away", set(`{"name":"Example"}`), "Example", `"dom_other"`)
-	shows("the default host while links is away", set(`{"defaultDomainId":null}`), "Example", "null")
+	shows("new name while links is down", set(`{"name":"Example"}`), "Example", `"dom_other"`)
+	shows("default host while links is down", set(`{"defaultDomainId":null}`), "Example", "null")
 	h.set(func() { h.down = false })
 	shows("again", set(`{"defaultDomainId":"dom_good"}`), "Example", `"dom_good"`)
-	shows("the default host by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
+	shows("default host by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
 	want(t, r.api("PATCH", "/api/v1/account", plain, `{"name":"New"}`), 403, "INSUFFICIENT_SCOPE")
 }
 
@@ -75,21 +75,21 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	first := tag()
 	if got := set(`{"name":"One"}`, first); got.status != 200 || got.header.Get("ETag") == first || got.header.Get("ETag") != tag() {
-		t.Fatalf("%d %s, ETag %s after %s", got.status, got.body, got.header.Get("ETag"), first)
+		t.Fatalf("PATCH got %d %s with ETag %s, want 200 and another ETag than %s", got.status, got.body, got.header.Get("ETag"), first)
 	}
 	want(t, set(`{"name":"Two"}`, first), 412, "PRECONDITION_FAILED")
 	want(t, set(`{"defaultDomainId":"dom_good"}`, first), 412, "PRECONDITION_FAILED")
 	second := tag()
 	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
-		t.Errorf("%d %s, ETag %s", got.status, got.body, tag())
+		t.Errorf("PATCH with the current ETag got %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
 	}
-	// The operator's changes are not edits of the settings.
+	// The operator's changes do not change the revision of the settings.
 	third := tag()
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"business"}`), 200, "")
 	if got := tag(); got != third {
-		t.Errorf("a new plan changed the ETag to %s from %s", got, third)
+		t.Errorf("after a new plan the ETag is %s, want %s", got, third)
 	}
 	if got := r.api("GET", "/api/v1/account", plain, ""); !strings.Contains(string(got.body), `"name":"One"`) {
-		t.Errorf("stored %s", got.body)
+		t.Errorf("the account is %s, want the name One", got.body)
 	}
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// holder stands in for links. It has one link, lnk_1, at https://go.example/x.
+// holder is a fake of the service links. It has one link, lnk_1, at https://go.example/x.
 type holder struct {
 	mu        sync.Mutex
 	states    []string
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
-	stay      chan struct{} // if not nil, an export runs until it is closed
+	stay      chan struct{} // if not nil, an export runs until this channel is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
@@ -49,7 +49,7 @@ func (h *holder) Erased(context.Context, string) (bool, error) {
 func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
 	line := fmt.Sprintf("{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
 	if h.stay != nil {
-		// This is more than the buffers on the way can hold.
+		// Write more than fits into the buffers of the connection.
 		if _, err := io.WriteString(w, strings.Repeat(line, 3_000)); err != nil {
 			return err
 		}
@@ -108,14 +108,14 @@ func (h *holder) told() string {
 	return strings.Join(h.states, " ")
 }
 
-// withHolder starts auth beside a service that holds links.
+// withHolder starts auth together with a service that has links.
 func withHolder(t *testing.T) (replica, *holder) {
 	t.Helper()
 	return beside(t, func(cfg *auth.Config, address string) { cfg.LinksURL = address })
 }
 
-// beside starts auth together with the holder, which plays the service that the settings
-// name.
+// beside starts auth together with the holder. The settings determine which service the
+// holder replaces.
 func beside(t *testing.T, as func(cfg *auth.Config, address string)) (replica, *holder) {
 	t.Helper()
 	h := &holder{takedowns: map[string]tenant.Takedown{}}
@@ -141,7 +141,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not true within a minute: %s", what)
+			t.Fatalf("condition not met within a minute: %s", what)
 		}
 	}
 }
@@ -151,23 +151,23 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 	r, h := withHolder(t)
 	id, key := r.account("creator")
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`); got.status != 200 || got.field(t, "state") != "suspended" || h.told() != "suspended" {
-		t.Fatalf("%d %s, holder got %q", got.status, got.body, h.told())
+		t.Fatalf("suspending got %d %s and the holder got %q, want 200 and one suspension", got.status, got.body, h.told())
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "ACCOUNT_SUSPENDED" {
-		t.Errorf("the account's key: %d %s", got.status, got.body)
+		t.Errorf("the key of the suspended account got %d %s, want ACCOUNT_SUSPENDED", got.status, got.body)
 	}
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Renamed"}`); got.status != 200 || h.told() != "suspended" {
-		t.Errorf("a rename: %d, holder got %q", got.status, h.told())
+		t.Errorf("a rename got %d and the holder got %q, want 200 and no further call", got.status, h.told())
 	}
 	h.set(func() { h.down = true })
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`); got.status != 503 {
-		t.Errorf("with the holder away: %d %s, want 503", got.status, got.body)
+		t.Errorf("with the holder down, the change got %d %s, want 503", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
-		t.Errorf("the decision was not stored: %s", got.body)
+		t.Errorf("the account is %s, want the state active", got.body)
 	}
 	h.set(func() { h.down = false })
-	eventually(t, "the holder is notified", func() bool { return h.told() == "suspended active" })
+	eventually(t, "holder notified", func() bool { return h.told() == "suspended active" })
 }
 
 func TestErasureEndsInATombstone(t *testing.T) {
@@ -177,31 +177,31 @@ func TestErasureEndsInATombstone(t *testing.T) {
 	other, otherKey := r.account("creator")
 	path := "/admin/v1/accounts/" + id
 	if got := r.admin("DELETE", path, ""); got.status != 409 || got.code() != "ACCOUNT_NOT_SUSPENDED" {
-		t.Errorf("delete an active account: %d %s", got.status, got.body)
+		t.Errorf("deleting an active account got %d %s, want 409 ACCOUNT_NOT_SUSPENDED", got.status, got.body)
 	}
 	r.admin("PATCH", path, `{"suspended":true}`)
 	if got := r.admin("DELETE", path, ""); got.status != 202 || got.field(t, "state") != "deleting" || h.told() != "suspended deleting" {
-		t.Fatalf("delete: %d %s, holder got %q", got.status, got.body, h.told())
+		t.Fatalf("deleting got %d %s and the holder got %q, want 202 and the state deleting", got.status, got.body, h.told())
 	}
 	for name, got := range map[string]answer{
-		"lifting":     r.admin("PATCH", path, `{"suspended":false}`),
-		"a new key":   r.admin("POST", path+"/keys", `{"name":"x"}`),
-		"a new owner": r.admin("POST", path+"/sign-in-links", `{"name":"x","role":"owner"}`),
+		"lifting":   r.admin("PATCH", path, `{"suspended":false}`),
+		"new key":   r.admin("POST", path+"/keys", `{"name":"x"}`),
+		"new owner": r.admin("POST", path+"/sign-in-links", `{"name":"x","role":"owner"}`),
 	} {
 		if got.status != 409 || got.code() != "ACCOUNT_DELETING" {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+			t.Errorf("%s: got %d %s, want 409 ACCOUNT_DELETING", name, got.status, got.body)
 		}
 	}
 	if got := r.admin("GET", path, ""); got.status != 200 || got.field(t, "state") != "deleting" {
-		t.Errorf("while the holder purges: %d %s", got.status, got.body)
+		t.Errorf("during the purge GET returned %d %s, want 200 and the state deleting", got.status, got.body)
 	}
 	h.set(func() { h.erased = true })
-	eventually(t, "the account is gone", func() bool { return r.admin("GET", path, "").status == 404 })
+	eventually(t, "account erased", func() bool { return r.admin("GET", path, "").status == 404 })
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 401 {
-		t.Errorf("its key: %d %s", got.status, got.body)
+		t.Errorf("the key of the erased account got %d %s, want 401", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+other, ""); got.status != 200 || r.api("GET", "/api/v1/account", otherKey, "").status != 200 {
-		t.Error("another account was affected")
+		t.Error("the other account or its key does not work, want no change")
 	}
 }
 
@@ -221,16 +221,16 @@ func TestAccountsAreListedAndSearched(t *testing.T) {
 		}
 		got := r.admin("GET", "/admin/v1/accounts?limit=2&q=m%C3%9Cller&cursor="+cursor, "")
 		if err := json.Unmarshal(got.body, &page); err != nil || got.status != 200 || len(page.Data) > 2 {
-			t.Fatalf("%d %s", got.status, got.body)
+			t.Fatalf("the list got %d %s, want 200 and at most two accounts", got.status, got.body)
 		}
 		for _, a := range page.Data {
 			if seen[a.ID] || a.State != "active" {
-				t.Errorf("%+v is listed again or is not active", a)
+				t.Errorf("account %+v is listed twice or is not active, want each active account once", a)
 			}
 			seen[a.ID] = true
 		}
 		if page.HasMore != (page.NextCursor != nil) {
-			t.Errorf("hasMore %v, nextCursor %v", page.HasMore, page.NextCursor)
+			t.Errorf("hasMore is %v with nextCursor %v, want a cursor if and only if there are more accounts", page.HasMore, page.NextCursor)
 		}
 		if !page.HasMore {
 			break
@@ -238,14 +238,14 @@ func TestAccountsAreListedAndSearched(t *testing.T) {
 		cursor = *page.NextCursor
 	}
 	if len(seen) != 5 {
-		t.Errorf("%d accounts found, want 5", len(seen))
+		t.Errorf("found %d accounts, want 5", len(seen))
 	}
 	if got := r.admin("GET", "/admin/v1/accounts?q="+strings.ToLower(ids[0][5:]), ""); !strings.Contains(string(got.body), ids[0]) {
-		t.Errorf("by id: %s", got.body)
+		t.Errorf("the search by id found %s, want the account", got.body)
 	}
 	for _, query := range []string{"limit=0", "cursor=x", "limit=abc"} {
 		if got := r.admin("GET", "/admin/v1/accounts?"+query, ""); got.status != 400 {
-			t.Errorf("%s: %d", query, got.status)
+			t.Errorf("the list with %s got %d, want 400", query, got.status)
 		}
 	}
 }
@@ -256,20 +256,20 @@ func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
 	id, key := r.account("creator")
 	path := "/admin/v1/accounts/" + id
 	if got := r.admin("PATCH", path, `{"limits":{"links":5,"storedBytes":1000}}`); got.status != 200 {
-		t.Fatalf("%d %s", got.status, got.body)
+		t.Fatalf("setting the limits got %d %s, want 200", got.status, got.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); !strings.Contains(string(got.body), `"links":5,"videos":null,"domains":null,"storedBytes":1000`) {
-		t.Errorf("limits: %s", got.body)
+		t.Errorf("the account is %s, want the limits of the operator", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":{"links":null,"videos":7}}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":7,"domains":null,"storedBytes":1000}`) {
-		t.Errorf("one limit reset to the plan's: %s", got.body)
+		t.Errorf("after resetting one limit the account is %s, want the plan's limit for links", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":null}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null}`) {
-		t.Errorf("all limits reset to the plan's: %s", got.body)
+		t.Errorf("after resetting all limits the account is %s, want no own limits", got.body)
 	}
 	for _, body := range []string{`{"limits":{"links":0}}`, `{"limits":{"links":-1}}`, `{"limits":{"links":"5"}}`, `{"limits":5}`} {
 		if got := r.admin("PATCH", path, body); got.status != 400 {
-			t.Errorf("%s: %d %s", body, got.status, got.body)
+			t.Errorf("PATCH with %s got %d %s, want 400", body, got.status, got.body)
 		}
 	}
 }
@@ -279,34 +279,34 @@ func TestTakedowns(t *testing.T) {
 	r, h := withHolder(t)
 	made := r.admin("POST", "/admin/v1/takedowns", `{"url":"https://go.example/x","reason":"phishing"}`)
 	if made.status != 201 || made.field(t, "linkId") != "lnk_1" || made.field(t, "reason") != "phishing" || made.header.Get("Location") != "/admin/v1/takedowns/"+made.field(t, "id") {
-		t.Fatalf("%d %s", made.status, made.body)
+		t.Fatalf("the takedown got %d %s, want 201 with its link, reason and Location", made.status, made.body)
 	}
 	if again := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"again"}`); again.status != 201 || again.field(t, "id") != made.field(t, "id") {
-		t.Errorf("a target that is already taken down: %d %s", again.status, again.body)
+		t.Errorf("a second takedown of the same link got %d %s, want 201 with the first takedown", again.status, again.body)
 	}
 	if got := r.admin("GET", "/admin/v1/takedowns", ""); strings.Count(string(got.body), `"id":`) != 1 {
-		t.Errorf("list: %s", got.body)
+		t.Errorf("the list is %s, want one takedown", got.body)
 	}
 	for body, want := range map[string]int{
 		`{"linkId":"lnk_2","reason":"x"}`: 404, `{"videoId":"vid_1","reason":"x"}`: 404, `{"url":"https://go.example/y","reason":"x"}`: 404,
 		`{"reason":"x"}`: 400, `{"url":"https://go.example/x"}`: 400, `{"url":"https://go.example/x","linkId":"lnk_1","reason":"x"}`: 400, `{"linkId":"lnk_1","reason":" "}`: 400,
 	} {
 		if got := r.admin("POST", "/admin/v1/takedowns", body); got.status != want {
-			t.Errorf("%s: %d %s, want %d", body, got.status, got.body, want)
+			t.Errorf("takedown with %s got %d %s, want %d", body, got.status, got.body, want)
 		}
 	}
 	if got := r.admin("DELETE", "/admin/v1/takedowns/"+made.field(t, "id"), ""); got.status != 204 || len(h.takedowns) != 0 {
-		t.Errorf("lift: %d", got.status)
+		t.Errorf("lifting the takedown got %d, want 204 and no takedown at the holder", got.status)
 	}
 	if got := r.admin("DELETE", "/admin/v1/takedowns/"+made.field(t, "id"), ""); got.status != 404 {
-		t.Errorf("lift again: %d", got.status)
+		t.Errorf("lifting the takedown again got %d, want 404", got.status)
 	}
 	h.set(func() { h.down = true })
 	if got := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"later"}`); got.status != 503 {
-		t.Errorf("with the holder away: %d", got.status)
+		t.Errorf("with the holder down, a takedown got %d, want 503", got.status)
 	}
 	h.set(func() { h.down = false })
-	eventually(t, "the takedown is in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
+	eventually(t, "takedown in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
 }
 
 func TestTheOperatorSeesWebhooksThatFail(t *testing.T) {
@@ -315,11 +315,11 @@ func TestTheOperatorSeesWebhooksThatFail(t *testing.T) {
 	first := r.admin("GET", "/admin/v1/webhooks?failing=true&limit=2", "")
 	const one = `{"id":"whk_1","accountId":"acc_x","host":"hooks.example","failingSince":1000,"reason":"dns","waiting":7}`
 	if first.status != 200 || !strings.Contains(string(first.body), one) || first.field(t, "nextCursor") != "whk_2" {
-		t.Errorf("%d %s", first.status, first.body)
+		t.Errorf("the first page got %d %s, want 200 with two webhooks and the cursor whk_2", first.status, first.body)
 	}
 	last := r.admin("GET", "/admin/v1/webhooks?failing=true&cursor=whk_2", "")
 	if last.status != 200 || strings.Count(string(last.body), `"id"`) != 1 || !strings.Contains(string(last.body), `"hasMore":false,"nextCursor":null`) {
-		t.Errorf("%d %s", last.status, last.body)
+		t.Errorf("the last page got %d %s, want 200 with one webhook and no cursor", last.status, last.body)
 	}
 	for query, code := range map[string]string{
 		"": "VALIDATION_ERROR", "?failing=false": "VALIDATION_ERROR", "?failing=true&limit=0": "VALIDATION_ERROR",
@@ -353,7 +353,7 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 	r, _ := withHolder(t)
 	id, key := r.account("creator")
 	if got := r.api("GET", "/api/v1/account/export", key, ""); got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
-		t.Errorf("a key with the usual scopes: %d %s", got.status, got.body)
+		t.Errorf("an export by a key with the default scopes got %d %s, want 403 INSUFFICIENT_SCOPE", got.status, got.body)
 	}
 	reader := r.exporter(id)
 	got := r.api("GET", "/api/v1/account/export", reader, "")
@@ -364,19 +364,19 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 			Data map[string]any
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Data["id"] == nil {
-			t.Fatalf("line %q: %v", line, err)
+			t.Fatalf("the export has the line %q (error %v), want a record with an id", line, err)
 		}
 		types[l.Type]++
 	}
 	if got.status != 200 || types["account"] != 1 || types["key"] != 2 || types["link"] != 1 {
-		t.Errorf("%d, %v", got.status, types)
+		t.Errorf("the export got %d with the types %v, want 200 with one account, two keys and one link", got.status, types)
 	}
 	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
-		t.Error("an export contains a key")
+		t.Error("the export contains the secret of a key, want none")
 	}
 }
 
-// exporter makes a key that may export the account.
+// exporter creates a key that may export the account.
 func (r replica) exporter(account string) string {
 	var scopes []string
 	for _, s := range identity.AllScopes.Names() {
@@ -388,7 +388,7 @@ func (r replica) exporter(account string) string {
 	return r.key(account, `{"name":"export","scopes":`+string(list)+`}`)
 }
 
-// One export too many is refused with Retry-After before auth writes any of it or its
+// An export above the limit is rejected with Retry-After before auth writes any line or the
 // event.
 func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 	t.Parallel()
@@ -414,7 +414,7 @@ func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 	refused := func(what, key string) {
 		t.Helper()
 		if got := r.api("GET", "/api/v1/account/export", key, ""); got.status != 429 || got.code() != "RATE_LIMITED" || got.header.Get("Retry-After") != "30" {
-			t.Errorf("%s: %d %s, Retry-After %q", what, got.status, got.body, got.header.Get("Retry-After"))
+			t.Errorf("%s: got %d %s and Retry-After %q, want 429 RATE_LIMITED and 30", what, got.status, got.body, got.header.Get("Retry-After"))
 		}
 	}
 	for range 8 {
@@ -422,20 +422,20 @@ func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 		key := r.exporter(id)
 		begin(key)
 		begin(key)
-		refused("a third of the account", key)
+		refused("third export of the account", key)
 	}
 	id, _ := r.account("creator")
 	last := r.exporter(id)
-	refused("a seventeenth of all", last)
+	refused("seventeenth export of the replica", last)
 	letGo()
 	for _, res := range running {
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
 			t.Error(err)
 		}
 	}
-	eventually(t, "another export works once they have ended", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
+	eventually(t, "another export after the end of the others", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
 	got := r.api("GET", "/api/v1/account/export", last, "")
 	if n := strings.Count(string(got.body), `"type":"link"`); got.status != 200 || n != 3_001 {
-		t.Errorf("%d with %d links", got.status, n)
+		t.Errorf("the export got %d with %d links, want 200 with 3,001", got.status, n)
 	}
 }

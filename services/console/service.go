@@ -1,11 +1,10 @@
-// Package console is the service behind <base>/app: the pages on which people sign in and
-// work. It calls the public API with the person's session as the key and renders the responses
-// as HTML. It stores nothing, so replacing a pod signs nobody out.
+// Package console is the service for <base>/app: the pages where people sign in and work. It
+// calls the public API with the person's session as the key and renders the responses as
+// HTML. It stores nothing, so replacing a pod signs nobody out.
 //
-// Its parts: the Go client (libs/clients/go) calls the API, internal/web holds the pages,
-// internal/text every English sentence, and libs/design the visual design. libs/signin
-// defines the calls to auth about sign-in. web/*.ts do the few things that a page cannot
-// do without JavaScript.
+// The Go client (libs/clients/go) calls the API. internal/web has the pages, internal/text
+// has all English texts, and libs/design has the visual design. libs/signin defines the calls
+// to auth for sign-in. web/*.ts has the few functions that need JavaScript.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
@@ -34,7 +33,7 @@ type Config struct {
 
 	// APIAddr is the listener for the pages.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
-	// BaseURL is the address at which people reach the pages, without /app.
+	// BaseURL is the public URL of the pages, without /app.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// APIRoutes maps paths of the public API to addresses inside the cluster, such as
 	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path applies.
@@ -42,11 +41,11 @@ type Config struct {
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
 	// StorageURL is the start of the signed URLs of videos, as in the videos service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// AuthURL is auth's internal address. InternalToken is the secret that the console and auth
-	// share, "NEW,OLD" during a rotation.
+	// AuthURL is auth's internal address. InternalToken is the secret shared by the console
+	// and auth, "NEW,OLD" during a rotation.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	// TrustedProxies are the networks from which X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
 	// set, TrustedProxies is not used. Google's balancers append two.
@@ -56,10 +55,11 @@ type Config struct {
 	Now func() time.Time `env:"-"`
 }
 
-// signInTime bounds a call to auth. It is longer than auth waits for an identity provider.
+// signInTime bounds a call to auth. It is longer than auth's timeout for an identity
+// provider.
 const signInTime = 9 * time.Second
 
-// New creates the service. It does not connect, so the console can start while the other
+// New returns the service. It does not connect, so the console can start while the other
 // services are down.
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	base, err := url.Parse(cfg.BaseURL)

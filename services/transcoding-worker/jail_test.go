@@ -28,12 +28,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forgetLandlock makes the kernel answer Landlock's calls with ENOSYS, for every thread
-// of this process and for its child processes.
+// forgetLandlock makes Landlock's system calls fail with ENOSYS in every thread of this
+// process and in its child processes.
 func forgetLandlock() error {
 	const loadWord, jumpEq, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	prog := []unix.SockFilter{
-		{Code: loadWord, K: 0}, // the call's number
+		{Code: loadWord, K: 0}, // the number of the system call
 		{Code: jumpEq, K: unix.SYS_LANDLOCK_CREATE_RULESET, Jf: 1},
 		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
@@ -49,7 +49,7 @@ func forgetLandlock() error {
 	return nil
 }
 
-// make creates a worker. Its stores do not exist, but New does not connect to them yet.
+// make creates a worker. Its stores do not exist, but New does not connect to them.
 func make(t *testing.T, jail string, told func(error)) error {
 	t.Helper()
 	var cfg Config
@@ -81,7 +81,7 @@ func TestWithoutLandlockTheWorkerRefusesToStart(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), withoutLandlockEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Errorf("without Landlock: %v\n%s", err, out)
+			t.Errorf("the test process without Landlock failed with %v:\n%s", err, out)
 		}
 		return
 	}
@@ -93,6 +93,6 @@ func TestWithoutLandlockTheWorkerRefusesToStart(t *testing.T) {
 	}
 	var reason error
 	if err := make(t, "full", func(err error) { reason = err }); err != nil || reason == nil {
-		t.Errorf("New on a laptop = %v, with the reason %v; want no error and a reason", err, reason)
+		t.Errorf("New with ReducedJail = %v and the reason %v, want no error and a reason", err, reason)
 	}
 }

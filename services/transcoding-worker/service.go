@@ -1,7 +1,6 @@
-// Package worker is the service that prepares uploaded videos for playback. It has no
-// API: it takes jobs from the queue or, when Redis is down, from Firestore. Its
-// results are objects in storage and an outcome in the job's record, which the videos
-// service applies.
+// Package worker is the service that transcodes uploaded videos. It has no API: it takes jobs
+// from the queue or, while Redis is down, from Firestore. Its results are objects in storage
+// and an outcome in the job's record, which the videos service applies.
 package worker
 
 import (
@@ -29,21 +28,21 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Config is the service's configuration. It has no limits on videos: those belong to
-// the videos service and come with each job.
+// Config is the service's configuration. It has no limits on videos: the videos service has
+// them and sends them with each job.
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// Redis holds the queue. It may lose its data at any time.
+	// Redis stores the queue. It may lose its data at any time.
 	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
-	// ScratchDir is the directory for the source and the results of a running job. It needs room
-	// for the upload and up to 5 GB per hour of 1080p, or 7 GB at 60 frames per second.
+	// ScratchDir is the directory for the source and the results of a running job. It needs
+	// space for the upload and up to 5 GB per hour of 1080p, or 7 GB at 60 frames per second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
 	// ScratchBytes limits the bytes that all jobs together may use there; 0 means the size of
-	// the disk. Set it if the volume has a lower limit than the disk, as an emptyDir may have:
-	// Kubernetes evicts a pod that exceeds that limit.
+	// the disk. Set it if the volume has a lower limit than the disk, which is possible for
+	// an emptyDir: Kubernetes evicts a pod that exceeds the limit of its volume.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
 	// FFmpeg is the ffmpeg program or its folder. ffprobe must be in the same folder. If it is
 	// empty, the worker looks for both on the PATH.
@@ -53,33 +52,33 @@ type Config struct {
 	// Threads is how many threads ffmpeg uses per job; 0 divides the processors among the slots.
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
 	// Memory limits the private memory of one ffmpeg process with two threads, in bytes. Each
-	// further thread adds 96 MiB, and a picture larger than 4K doubles the limit. The whole
-	// worker needs this for each slot, 112 MiB for the fast lane, and about 60 MiB for itself:
-	// 1 GiB with one slot and two threads.
+	// further thread adds 96 MiB, and a resolution above 4K doubles the limit. The whole
+	// worker needs this amount for each slot, 112 MiB for the fast lane, and about 60 MiB for
+	// itself: 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
-	// Jail is "full" or "reduced". A full jail hides all files except the job's own while an
-	// upload is decoded. It needs a kernel with Landlock. On another kernel the worker starts
-	// only with a reduced jail. There, a hostile file that takes control of ffmpeg can read
-	// everything that the worker can read.
+	// Jail is "full" or "reduced". A full jail hides all files except the job's own during
+	// the decoding of an upload. It needs a kernel with Landlock. On a kernel without
+	// Landlock, the worker starts only with a reduced jail. A malicious file that takes
+	// control of ffmpeg in a reduced jail can read everything that the worker can read.
 	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
-	// Lease is how long a job stays with a worker that has stopped extending it. Another worker
-	// then takes the job over.
+	// Lease is how long a job is reserved for a worker that no longer extends its lease.
+	// After that, another worker takes over the job.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
 	// Heartbeat is how often a worker extends the lease of its job. It must be well below Lease.
 	Heartbeat time.Duration `env:"LINKREEL_JOB_HEARTBEAT" envDefault:"5s"`
-	// Sweep is how often the worker looks for jobs that are missing from the queue.
+	// Sweep is how often the worker searches for jobs that are missing from the queue.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
 	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
-	// Landlock, and is called with the reason. It is for a laptop, where the user sees the
-	// reason.
+	// Landlock. It is called with the reason. Set it only where the user sees the reason, as
+	// on a laptop.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock. If it is nil, the service uses the system's clock.
 	Now func() time.Time `env:"-"`
 }
 
-// New creates the service. It connects lazily, so it succeeds even while Firestore, Redis
-// or storage is down. Without ffmpeg it returns an error.
+// New returns the service. It connects lazily, so it succeeds even while Firestore, Redis or
+// storage is down. It returns an error if ffmpeg is not installed.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "transcoding-worker"}
 	defer svc.Abandon(ctx, &err)
@@ -130,7 +129,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
-	// The worker is ready at once: no service calls it, and it keeps working through every
+	// The worker is ready immediately: no service calls it, and it keeps working during every
 	// outage.
 	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
@@ -140,8 +139,8 @@ var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_worker_jail_reduced", Help: "1 if uploads are decoded without protection of the worker's other files, otherwise 0.",
 })
 
-// testJail checks the jail before any upload is decoded in it, so that we notice a
-// broken jail now and not in an incident.
+// testJail checks the jail before any upload is decoded in it, so a broken jail prevents the
+// start of the worker.
 func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)

@@ -176,7 +176,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 		}
 	}
 	if w.get(v.id)["title"] != "" {
-		t.Error("another account changed the video")
+		t.Error("the title changed after a PATCH by another account, want no change")
 	}
 }
 

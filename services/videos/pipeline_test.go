@@ -403,7 +403,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 		}
 	}
 	if after := first.objects(""); !slices.Equal(before, after) || first.status(v.id) != "ready" {
-		t.Errorf("objects before %v, after %v", before, after)
+		t.Errorf("storage had %v and now has %v, want no change and a ready video", before, after)
 	}
 }
 
@@ -446,7 +446,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 		})
 	}
 	if after := append(w.objects("videos/"), w.objects("uploads/")...); len(after) != len(before) || first.ProcessState != nil {
-		t.Errorf("objects before %v, after %v", before, after)
+		t.Errorf("storage had %v and now has %v, want all objects and a running process", before, after)
 	}
 }
 

@@ -90,7 +90,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 			t.Error("the page without a playable video may be indexed or has a preview, want neither")
 		}
 	}
-	look("has not been uploaded yet", `<noscript><a class="button" href="?">Look again</a>`)
+	look("has not been uploaded yet", `<noscript><a class="button" href="?">Check again</a>`)
 	w.put(v, "a film")
 	look("is being prepared", "<progress", `data-waiting="processing"`)
 	r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
@@ -338,7 +338,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		a := w.send(http.MethodGet, fmt.Sprintf("/v/nothing%d", i), "", from("10.0.0.1"))
 		if a.status == 429 {
 			if a.header.Get("Retry-After") == "" {
-				t.Fatal("429 without Retry-After")
+				t.Fatal("the 429 response has no Retry-After, want one")
 			}
 			if limited++; limited == 5 {
 				break

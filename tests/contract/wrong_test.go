@@ -214,7 +214,7 @@ var wrongRequests = []struct {
 		{"GET /api/v1/events", "", "As: reader", 403, "INSUFFICIENT_SCOPE", "This key lacks the scope events:read. Use a key with this scope."},
 		{"GET /api/v1/account/export", "", "As: reader", 403, "INSUFFICIENT_SCOPE", "An export needs every read scope. This key lacks videos:read."},
 		{"POST /api/v1/keys", `{"name":"x"}`, "As: reader", 403, "INSUFFICIENT_SCOPE", "This key lacks the scope keys:write. Use a key with this scope."},
-		{"POST /api/v1/keys", `{"name":"x","scopes":["links:write","events:read"]}`, "As: keys", 403, "INSUFFICIENT_SCOPE", "A key cannot hand out the scope links:write, which it does not have."},
+		{"POST /api/v1/keys", `{"name":"x","scopes":["links:write","events:read"]}`, "As: keys", 403, "INSUFFICIENT_SCOPE", "A key cannot grant the scope links:write, which it does not have."},
 		{"DELETE /api/v1/members/{member}", "", "As: reader", 403, "INSUFFICIENT_SCOPE", "This key lacks the scope members:write. Use a key with this scope."},
 		{"POST /api/v1/members/{member}/sign-in-links", "", "", 403, "INSUFFICIENT_SCOPE", "An API key cannot make sign-in links. Sign in to the console as an admin or an owner."},
 	}}, {"paths and methods", []wrong{

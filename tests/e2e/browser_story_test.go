@@ -150,7 +150,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	step("from Stop to a share page that plays")
 
 	v.open(s.BaseURL + "/app/members")
-	press(v, "Make invitation")
+	press(v, "Create invitation")
 	invitation := page.MustElement(".short a").MustText()
 	if !strings.HasPrefix(invitation, s.BaseURL+"/app/sign-in?link=") {
 		t.Fatalf("the invitation is %s, want an address of the sign-in page", invitation)

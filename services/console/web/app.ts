@@ -1,5 +1,5 @@
-// Runs on every page: copy buttons, times in the viewer's zone, choosing all, the command
-// palette and keyboard shortcuts. Reading a page and sending a form also work without it.
+// Runs on every page: copy buttons, times in the viewer's zone, selecting all, the command
+// palette and keyboard shortcuts. Pages and forms also work without this script.
 
 for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-copy]")) {
   const label = button.querySelector("span")!;
@@ -9,7 +9,7 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-c
     try {
       await navigator.clipboard.writeText(button.dataset.copy!);
     } catch {
-      return; // not allowed: the person can select the address beside it
+      return; // not allowed: the person can select the address next to the button
     }
     label.textContent = button.dataset.copied!;
     setTimeout(() => (label.textContent = before), 2000);
@@ -19,11 +19,11 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-c
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 for (const time of document.querySelectorAll("time")) {
   const at = new Date(time.dateTime);
-  // Days in the statistics are UTC days, wherever the viewer is.
+  // Days in the statistics are UTC days, regardless of the viewer's time zone.
   if (time.dateTime.length > 10 && !Number.isNaN(at.getTime())) time.textContent = zoned.format(at);
 }
 
-// For a local time, the server uses the instant that is sent beside it.
+// The form also sends each local time in ms, and the server uses that value.
 for (const field of document.querySelectorAll<HTMLInputElement>("input[data-local]")) {
   const instant = document.createElement("input");
   instant.type = "hidden";
@@ -106,13 +106,13 @@ function keys(palette: HTMLDialogElement, help: HTMLDialogElement) {
     button.addEventListener("click", () => (button.dataset.open === "help" ? help.showModal() : open()));
   }
 
-  // Single keys can be switched off: speech input types them by accident.
+  // Single keys can be switched off, because speech input may type them by accident.
   const store = "linkreel-keys";
   const on = help.querySelector<HTMLInputElement>("input[type=checkbox]")!;
   try {
     on.checked = localStorage.getItem(store) !== "off";
   } catch {
-    /* not allowed: the shortcuts stay on */
+    /* not allowed: the shortcuts are on */
   }
   on.addEventListener("change", () => {
     try {

@@ -1,6 +1,6 @@
-// Keeps the files of unfinished uploads in this browser, so that nobody has to choose
-// them again after a reload. This is best effort: if the browser refuses, the person can
-// choose the same file again.
+// Stores the files of unfinished uploads in this browser, so people need not choose them
+// again after a reload. This is best effort: if the browser rejects a file, the person can
+// choose it again.
 
 const largest = 1 << 30; // browsers store a copy of the file
 
@@ -27,7 +27,7 @@ export const keepFile = (id: string, file: File) => void (file.size <= largest &
 
 export const forgetFile = (id: string) => void store("readwrite", (files) => files.delete(id));
 
-/** The file, if it can still be read. */
+/** Returns the file if it can still be read. */
 export async function keptFile(id: string): Promise<File | undefined> {
   const file = await store<File | undefined>("readonly", (files) => files.get(id));
   try {

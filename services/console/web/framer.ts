@@ -1,17 +1,17 @@
-// Cuts a recorder's output into parts for a resumable upload. Each part except the last is
-// a multiple of 256 KiB. A still picture takes a long time to fill a part, so a part that
-// is due gets padding that players skip: a Void element in WebM, a free box in MP4. Padding
-// is allowed only between elements, so the framer parses the stream.
+// Splits a recorder's output into parts for a resumable upload. The size of each part except
+// the last is a multiple of 256 KiB. A recording of a still screen takes a long time to fill
+// a part, so a part that is due gets padding that players skip: a Void element in WebM, a
+// free box in MP4. Padding is allowed only between elements, so the framer parses the stream.
 
 const unit = 256 << 10;
-const longest = 16; // bytes of an element's head
+const longest = 16; // bytes of an element's header
 
 export class Framer {
-  private bytes = new Uint8Array(0); // not returned yet
-  private scan = 0; // where the next element begins; may be beyond the end
+  private bytes = new Uint8Array(0); // not yet returned
+  private scan = 0; // start of the next element; may be after the end
   private after = false; // padding is allowed at scan
   private safe = 0; // the last received position at which padding is allowed
-  private clean = false; // padding is allowed at the start of bytes; it is not at the start of the file
+  private clean = false; // padding is allowed at the start of bytes, but not at the start of the file
   constructor(private readonly mp4: boolean) {}
 
   add(more: Uint8Array) {
@@ -22,16 +22,16 @@ export class Framer {
     while (this.step());
   }
 
-  /** The whole units received so far, if any. */
+  /** Returns the whole units received so far, if any. */
   full(): Uint8Array | undefined {
-    // An element's head that is incomplete is parsed later, so it must not be cut.
+    // An incomplete header of an element is parsed later, so it must not be split.
     const head = this.bytes.length - this.scan;
     const most = head > 0 && head < longest ? this.scan : this.bytes.length;
     const n = most - (most % unit);
     return n ? this.cut(n, n === this.safe) : undefined;
   }
 
-  /** Everything up to the last complete element, padded to whole units. It may be padding only. */
+  /** Returns all bytes up to the last complete element, padded to whole units. They may be only padding. */
   filled(): Uint8Array | undefined {
     if (!this.safe && !this.clean) return undefined; // in the middle of a large element
     const content = this.cut(this.safe, true);
@@ -52,7 +52,7 @@ export class Framer {
     return part;
   }
 
-  /** The rest, without padding. */
+  /** Returns the remaining bytes without padding. */
   rest(): Uint8Array {
     return this.cut(this.bytes.length, true);
   }
@@ -66,8 +66,8 @@ export class Framer {
     return part;
   }
 
-  // Records that the element before scan has ended, and skips the next one if its head is
-  // complete.
+  // Records that the element before scan has ended, and skips the next element if its header
+// is complete.
   private step(): boolean {
     if (this.scan < 0 || this.scan > this.bytes.length) return false;
     if (this.after) this.safe = this.scan;
@@ -83,7 +83,7 @@ export class Framer {
     const view = new DataView(this.bytes.buffer, at);
     let size = view.getUint32(0);
     if (size === 1) size = Number(view.getBigUint64(8));
-    if (size < 8) return undefined; // it extends to the end of the file, so nothing can follow
+    if (size < 8) return undefined; // it extends to the end of the file, so no element can follow
     const type = view.getUint32(4);
     return { to: at + size, safe: type === 0x6d646174 || type === 0x6d6f6f76 }; // mdat, moov
   }
@@ -93,13 +93,13 @@ export class Framer {
     const size = id && this.number(at + id.length, false);
     if (!id || !size) return undefined;
     const body = at + id.length + size.length;
-    // Enter a segment and a live cluster; skip every other element.
+    // Descend into a segment and a live cluster. Skip every other element.
     if (id.value === 0x18538067 || (id.value === 0x1f43b675 && size.unknown)) return { to: body, safe: false };
     if (size.unknown) return undefined;
-    return { to: body + size.value, safe: id.value !== 0xe7 && id.value !== 0x1a45dfa3 }; // not before a cluster's time, nor before the segment
+    return { to: body + size.value, safe: id.value !== 0xe7 && id.value !== 0x1a45dfa3 }; // neither before the time of a cluster nor before the segment
   }
 
-  // An EBML number; an id keeps its marker.
+  // Parses an EBML number. An id keeps its marker.
   private number(at: number, marked: boolean) {
     const first = this.bytes[at];
     if (first === undefined || !first) return undefined;

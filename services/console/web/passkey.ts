@@ -1,4 +1,4 @@
-// Passkeys: asks the device, puts its response into the form, and sends the form.
+// Passkeys: requests a response from the device, adds it to the form, and sends the form.
 
 type Bytes = { [name: string]: unknown };
 
@@ -31,7 +31,7 @@ function answer(c: PublicKeyCredential) {
 for (const form of document.querySelectorAll<HTMLFormElement>("form[data-passkey]")) {
   form.addEventListener("submit", async (event) => {
     const field = form.elements.namedItem("credential") as HTMLInputElement;
-    if (field.value) return; // the second submit, below
+    if (field.value) return; // this is the second submit; see below
     event.preventDefault();
     const problem = form.querySelector(".error")!;
     problem.textContent = "";

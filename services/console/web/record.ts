@@ -1,6 +1,6 @@
-// Records screen, camera and microphone, and uploads the recording meanwhile. If the tab
-// dies, all but the last seconds are in storage, and the service makes the video from
-// them.
+// Records screen, camera and microphone, and uploads at the same time. If the tab crashes,
+// storage has everything except the last seconds, and the service creates the video from
+// these bytes.
 
 import { Framer } from "./framer";
 import { pause, Session } from "./session";
@@ -9,12 +9,12 @@ import { open, type Stage } from "./stage";
 const form = document.querySelector<HTMLFormElement>("form#record");
 if (form) start(form);
 
-// ms between two parts. This is less than three slices of a second: otherwise a third
-// slice that comes a little early would delay its part until the fourth. Including the
-// slice that is still being recorded and the upload, less than five seconds are lost.
+// ms between two parts. This is less than three slices of a second. Otherwise, a third slice
+// that arrives slightly early would delay its part until the fourth. Including the current
+// slice and the upload, less than five seconds are lost.
 const apart = 2500;
-// After this many ms without a part, as in a pause, a part of padding is sent, because the
-// service gives up after five minutes.
+// After this many ms without a part, as in a pause, a part with only padding is sent, because
+// the service finishes a recording after five minutes without data.
 const alive = 60_000;
 
 function start(form: HTMLFormElement) {
@@ -138,7 +138,7 @@ function start(form: HTMLFormElement) {
     const sent = session.run();
 
     let last = performance.now();
-    let order = Promise.resolve(); // reading a blob takes a moment, and blobs must stay in order
+    let order = Promise.resolve(); // reading a blob takes a moment, and the order of blobs must not change
     recorder.addEventListener("dataavailable", (event) => {
       order = order.then(async () => {
         if (event.data.size) framer.add(new Uint8Array(await event.data.arrayBuffer()));
@@ -198,8 +198,7 @@ function start(form: HTMLFormElement) {
       dropped = true;
       end();
     };
-    // Storage has closed the file or refuses more bytes, so it would be pointless to keep
-    // recording.
+    // Storage has closed the file or rejects more bytes, so stop recording.
     let early = "";
     void sent.then((outcome) => {
       if (recorder.state === "inactive") return;

@@ -1,16 +1,16 @@
-// A resumable upload session whose length is unknown until the last part.
+// A resumable upload session with a total length that is unknown until the last part.
 
 type Answer = { status: number; range: string };
 
 export type Outcome = "whole" | "ended" | "refused";
 
-/** Sends parts in order. After each failure it asks storage for the offset and never guesses it. */
+/** Sends parts in order. After each failure, it queries storage for the offset. */
 export class Session {
   private parts: Uint8Array[] = [];
   private start = 0; // offset of parts[0] in the file
-  private end = 0; // offset of the end of all parts
+  private end = 0; // offset after the last part
   private total = -1; // -1 until the last part is added
-  private offset = 0; // bytes that storage has; negative: not known
+  private offset = 0; // bytes that storage has; negative: unknown
   private wake = () => {};
   private over = false;
 
@@ -25,7 +25,7 @@ export class Session {
     this.wake();
   }
 
-  /** No more parts. */
+  /** Marks the last part as added. */
   finish(last: Uint8Array) {
     if (last.length) this.add(last);
     this.total = this.end;
@@ -41,7 +41,7 @@ export class Session {
     return this.end - Math.max(this.start, this.offset);
   }
 
-  /** Runs until storage has everything. "ended": storage has closed the file before the last part. */
+  /** Runs until storage has all bytes. Returns "ended" if storage has closed the file before the last part. */
   async run(): Promise<Outcome> {
     for (let failures = 0; !this.over; ) {
       while (this.parts.length && this.offset >= this.start + this.parts[0]!.length) this.start += this.parts.shift()!.length;
@@ -54,7 +54,7 @@ export class Session {
       if (answer.status >= 200 && answer.status < 300) return last ? "whole" : "ended";
       if (answer.status === 308) {
         const now = /^bytes=0-(\d+)$/.test(answer.range) ? Number(answer.range.slice(8)) + 1 : 0;
-        if (now < this.start) return "refused"; // storage lost what it had acknowledged
+        if (now < this.start) return "refused"; // storage lost bytes that it had acknowledged
         this.offset = now;
         failures = 0;
         this.connected(true);
@@ -71,7 +71,7 @@ export class Session {
   private async once(): Promise<Answer> {
     if (this.offset < 0) return this.put(null, `bytes */${this.total < 0 ? "*" : this.total}`);
     if (this.offset >= this.end) return this.put(null, `bytes */${this.total}`);
-    // Send several waiting parts in one request, so that a backlog shrinks quickly.
+    // Send several pending parts in one request, so a backlog shrinks quickly.
     const send: Uint8Array[] = [];
     let size = 0;
     let skip = this.offset - this.start;

@@ -1,4 +1,4 @@
-// The sources of a recording: screen, camera and microphone, joined into one stream.
+// The sources of a recording: screen, camera and microphone, combined into one stream.
 
 import { pause } from "./session";
 
@@ -50,9 +50,9 @@ function mix(sources: MediaStream[], stops: (() => void)[]): MediaStreamTrack {
   return out.stream.getAudioTracks()[0]!;
 }
 
-// Draws the screen with the camera in a circle at its lower left. It reads frames as a
-// stream if the browser can, because timers and animation frames stop while another tab
-// is in front, and people who record a screen usually switch tabs.
+// Draws the screen with the camera in a circle at the lower left. It reads frames as a
+// stream if the browser supports that, because timers and animation frames stop while
+// another tab is active, and people who record a screen usually switch tabs.
 function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() => void)[]): MediaStreamTrack {
   const canvas = document.createElement("canvas");
   const pen = canvas.getContext("2d", { alpha: false })!;
@@ -94,8 +94,8 @@ function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() =>
           if (i === 1) draw(latest[0], latest[1], latest[1]?.displayWidth ?? 0, latest[1]?.displayHeight ?? 0);
         }
       };
-      // A stream that ends while a frame is being delivered drops the frame without
-      // closing it. So wait for the frame, but not forever: a still screen delivers none.
+      // A stream that ends during the delivery of a frame drops the frame without closing
+// it, so wait for the frame. Limit the wait, because a still screen delivers no frame.
       const last = draws();
       stops.push(() => void Promise.race([last, pause(500)]).then(() => copy.stop()));
     });

@@ -1,7 +1,7 @@
-// Sends chosen files directly to storage, one after the other, and in parts if storage
-// allows that. This browser remembers unfinished uploads, with the file itself if it is
-// not too large. After a reload, such an upload resumes by itself. Otherwise it resumes
-// when the person chooses the same file again.
+// Uploads the chosen files directly to storage, one after the other, and in parts if storage
+// supports that. The browser stores unfinished uploads, including the file if it is not too
+// large. After a reload, such an upload resumes automatically. Other uploads resume when the
+// person chooses the same file again.
 
 import { forgetFile, keepFile, keptFile } from "./files";
 
@@ -23,12 +23,12 @@ function start(place: HTMLElement) {
   const input = named<HTMLInputElement>("video");
   const csrf = named<HTMLInputElement>("csrf").value;
   const store = "linkreel-uploads:" + place.dataset.account;
-  const part = 8 << 20; // storage wants multiples of 256 KiB
-  const life = 6 * 24 * 3600e3; // storage forgets an upload after a week
+  const part = 8 << 20; // storage requires multiples of 256 KiB
+  const life = 6 * 24 * 3600e3; // storage removes an unfinished upload after a week
   input.disabled = false;
 
-  // Notes of unfinished uploads. Two tabs may write them, so each change first reads the
-  // stored notes.
+  // Notes about unfinished uploads. Two tabs may write them, so each change first reads the
+// stored notes.
   const read = (): Note[] => {
     try {
       return (JSON.parse(localStorage.getItem(store) ?? "[]") as Note[]).filter((n) => Date.now() - n.at < life);
@@ -95,8 +95,8 @@ function start(place: HTMLElement) {
     said.textContent = row.bar.getAttribute("aria-label") + ": " + text;
   };
 
-  // A row that is not uploading gets a button to forget it, which also deletes the empty
-  // video.
+  // A row that is not uploading gets a button that discards it and also deletes the empty
+// video.
   function idle(row: Row) {
     row.actions.replaceChildren();
     button(row, words.forget, async () => {
@@ -111,7 +111,7 @@ function start(place: HTMLElement) {
     });
   }
 
-  // The file is complete, so the address can be shared already.
+  // The file is complete, so people can already share the address.
   function shared(row: Row) {
     const note = row.note!;
     row.bar.value = 100;
@@ -187,7 +187,8 @@ function start(place: HTMLElement) {
 
   type Answer = { status: number; range: string };
 
-  // XMLHttpRequest, since fetch does not report the bytes sent. Status 0: no response.
+  // Use XMLHttpRequest, because fetch does not report the bytes sent. Status 0 means no
+  // response.
   function send(row: Row, url: string, body: Blob | null, range: string, progress: (sent: number) => void): Promise<Answer> {
     return new Promise((done) => {
       const x = new XMLHttpRequest();
@@ -241,12 +242,12 @@ function start(place: HTMLElement) {
     row.say(`${words.sending} ${percent} %`);
   };
 
-  // Sends the file until storage has all of it. At the start and after each failure it
-  // asks storage for the offset and never guesses it.
+  // Sends the file until storage has all of it. At the start and after each failure, it
+// queries storage for the offset.
   async function transfer(row: Row, file: File) {
     const note = row.note!;
     let failures = 0;
-    let offset = -1; // not known
+    let offset = -1; // unknown
     while (!note.whole) {
       let answer: Answer;
       if (!note.resume || !file.size) {
@@ -268,7 +269,7 @@ function start(place: HTMLElement) {
         note.sent = offset;
         show(row, offset);
       } else if (note.resume && (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429 || !answer.status && offset < 0 && failures >= 2 && navigator.onLine)) {
-        note.resume = ""; // this session cannot resume, or no longer: send the file in one piece
+        note.resume = ""; // this session cannot be resumed: send the file in one piece
         offset = -1;
         failures = 0;
       } else if (answer.status >= 400 && answer.status < 500 && answer.status !== 408 && answer.status !== 429) {
@@ -311,7 +312,7 @@ function start(place: HTMLElement) {
       if (instead) {
         const row = instead;
         instead = undefined;
-        row.note!.size = 0; // the size of the next file is not known yet
+        row.note!.size = 0; // the size of the next file is not yet known
         row.file = file;
         row.bar.hidden = false;
         row.say(words.waiting);
@@ -351,7 +352,7 @@ function start(place: HTMLElement) {
     if (busy) e.preventDefault();
   });
 
-  // Show the uploads that an earlier visit left unfinished.
+  // Show the unfinished uploads of earlier visits.
   for (const note of read()) {
     const row = addRow(note.name);
     row.note = note;
@@ -370,7 +371,7 @@ function start(place: HTMLElement) {
     });
   }
 
-  // The page of a failed video sends people here.
+  // The page of a failed video links to this page.
   const failed = new URLSearchParams(location.search).get("video");
   if (failed && !rows.some((r) => r.note?.id === failed)) {
     void fetch(`/app/videos/${encodeURIComponent(failed)}/status`, { headers: { Accept: "application/json" } })

@@ -1,5 +1,5 @@
-// The page of a video: follows a status that changes without an action, and takes the
-// thumbnail's time from the player or from small pictures of the whole video.
+// The page of a video: polls a status that changes without an action, and sets the
+// thumbnail's time from the player or from the frames of the storyboard.
 
 const changed = () => [...document.querySelectorAll("form")].some((form) => form.dataset.changed);
 document.addEventListener("input", (event) => {
@@ -42,7 +42,7 @@ if (board) {
   board.addEventListener("toggle", () => void pick(board, board.querySelector<HTMLElement>(".tiles")!), { once: true });
 }
 
-// Shows the small pictures of the storyboard as buttons.
+// Shows the frames of the storyboard as buttons.
 async function pick(board: HTMLElement, tray: HTMLElement) {
   const field = document.getElementById(board.dataset.for!) as HTMLInputElement;
   const source = new URL(board.dataset.storyboard!, location.href);

@@ -50,7 +50,7 @@ func (e *Emulator) Address(tb testing.TB, without string) string {
 }
 
 func (e *Emulator) start(java, jar string) error {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,7 @@ func (e *Emulator) start(java, jar string) error {
 	if err != nil {
 		return err
 	}
+	// The context must not end with the test that starts the emulator.
 	e.cmd = exec.CommandContext(context.Background(), java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log

@@ -4144,7 +4144,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "AUTHORIZATION_PENDING",
-                 *         "message": "Nobody has answered yet. Ask again.",
+                 *         "message": "The request is waiting for a person's decision. Try again.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#authorization_pending"
                  *       }

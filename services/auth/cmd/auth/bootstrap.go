@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// bootstrap makes an account and prints its key, which is never shown again.
+// bootstrap creates an account and prints its key, which is never shown again.
 func bootstrap(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("auth bootstrap", flag.ContinueOnError)
 	name := flags.String("name", "", "name of the account")

@@ -1,5 +1,5 @@
-// Command auth runs the auth service. `auth bootstrap` makes the first account. `auth restore`
-// ends again in a restored database what had ended.
+// Command auth runs the auth service. `auth bootstrap` creates the first account. `auth
+// restore` repeats revocations and similar decisions in a restored database.
 package main
 
 import (

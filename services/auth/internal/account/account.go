@@ -1,8 +1,8 @@
-// Package account has the rules for accounts, plans and API keys. It knows neither
-// the HTTP API nor the database.
+// Package account has the rules for accounts, plans and API keys. It depends neither on the
+// HTTP API nor on the database.
 //
-// [Service] promises: when a call that takes rights away (revoke, roll, a lower plan, a suspension)
-// returns, the change is committed and every replica has been notified.
+// [Service] guarantees the following: when a call that removes rights (revoke, roll, a lower
+// plan, a suspension) returns, the change is committed and every replica has been notified.
 package account
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// MaxActiveKeys is the maximum number of an account's keys in use at once.
+// MaxActiveKeys is the maximum number of active keys of an account.
 const MaxActiveKeys = 100
 
 // Account is the owner of every other record.
@@ -25,27 +25,27 @@ type Account struct {
 	Name      string
 	Plan      identity.Plan
 	Suspended bool
-	// Deleting is set once the erasure has begun, and never cleared. Suspended stays set too.
+	// Deleting is set when the erasure begins, and never cleared. Suspended remains set too.
 	Deleting  bool
 	CreatedAt time.Time
 
-	// Pending says that a decision on the account has not yet taken effect in every service
-	// that keeps records of it, or that the account is being erased.
+	// Pending reports whether a decision about the account has yet to take effect in a
+	// service with records of the account, or whether the account is being erased.
 	Pending bool
 
 	// Limits are the operator's exceptions to the plan's quotas.
 	Limits Limits
 
-	// DefaultDomainID is the domain of new links that name none. "" means the default short
-	// host.
+	// DefaultDomainID is the domain of new links without an explicit domain. "" means the
+	// default short host.
 	DefaultDomainID string
 
-	// Every change to the rights of the account or of one of its keys raises Version in the
-	// same commit. Replicas compare it to recognise a stale record.
+	// Every change to the rights of the account or of one of its keys increments Version in
+	// the same commit. Replicas compare versions to recognise a stale record.
 	Version int64
 }
 
-// State returns the account's state for the services that keep its records.
+// State returns the account's state for the services with records of the account.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -62,10 +62,11 @@ func (a Account) Matches(q string) bool {
 	return strings.Contains(strings.ToLower(a.Name), q) || strings.Contains(strings.ToLower(a.ID), q)
 }
 
-// Limits are an account's own quotas. A zero field means the plan's quota.
+// Limits are the quotas of a single account. A zero field means the plan's quota.
 type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
 
-// Over returns the limits in force: those that l sets, and the plan's for the others.
+// Over returns the effective limits: those that l sets, and the plan's limits for the other
+// fields.
 func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	return identity.Quotas{
 		Links: cmp.Or(int(l.Links), plan.Links), Videos: cmp.Or(int(l.Videos), plan.Videos),
@@ -73,17 +74,17 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an edit of an account, by the operator or by an owner. Fields that are nil stay unchanged.
+// Change is an edit of an account by the operator or an owner. Nil fields are not changed.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan
 	Suspended *bool
-	// Limits edits the account's limits; it may run several times.
+	// Limits edits the account's limits. It may run several times.
 	Limits func(Limits) Limits
 	// DefaultDomainID is "" for the default short host.
 	DefaultDomainID *string
-	// Match, if set, refuses the change of an account that is not as the caller saw it. It may
-	// run several times.
+	// Match, if set, rejects the change if the account has changed since the caller read it.
+	// It may run several times.
 	Match func(Account) error
 }
 
@@ -110,14 +111,14 @@ func (a Account) with(c Change) Account {
 type Key struct {
 	ID        string
 	AccountID string
-	Hash      string // names the key's record; see [identity.Key.Hash]
+	Hash      string // the name of the key's record; see [identity.Key.Hash]
 	Name      string
-	Prefix    string // the start, which may be shown
-	Last4     string // the end, which may be shown
+	Prefix    string // the first characters, which may be shown
+	Last4     string // the last characters, which may be shown
 	Scopes    identity.ScopeSet
 
-	// MadeBy is the member who made the key, directly or through a key of theirs.
-	// Their role limits the key. "" means that no member made it.
+	// MadeBy is the member who created the key, directly or through another key. Their role
+	// limits the key. "" means that no member created it.
 	MadeBy string
 
 	CreatedAt  time.Time
@@ -126,15 +127,15 @@ type Key struct {
 	RevokedAt  time.Time // zero: not revoked
 }
 
-// Place returns the key's place in its account's list.
+// Place returns the position of the key in its account's list.
 func (k Key) Place() paging.Place { return paging.Place{At: k.CreatedAt, ID: k.ID} }
 
-// Active reports whether the key is accepted at now.
+// Active reports whether the key is valid at now.
 func (k Key) Active(now time.Time) bool {
 	return k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
 }
 
-// endsBy returns the key with an expiry no later than t.
+// endsBy returns a copy of the key that expires at t at the latest.
 func (k Key) endsBy(t time.Time) Key {
 	if k.ExpiresAt.IsZero() || t.Before(k.ExpiresAt) {
 		k.ExpiresAt = t
@@ -142,23 +143,23 @@ func (k Key) endsBy(t time.Time) Key {
 	return k
 }
 
-// Credential is a key, or a session in the form of a key, with the account and the member that
-// limit it. All were read at the same instant.
+// Credential is a key, or a session in the form of a key, with the account and the member
+// that limit it. All of them were read at the same time.
 type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Member // the session's member, or the maker of the key; zero if there is none
+	Member  Member // the session's member, or the creator of the key; zero if there is none
 }
 
-// Member is the member whose role bounds a key or a session.
+// Member is the member with the role that limits a key or a session.
 type Member struct {
 	ID   string
 	Name string
-	Role identity.Role // "" once the member was removed
+	Role identity.Role // "" after the member was removed
 }
 
-// Scopes returns the scopes that the credential has now.
+// Scopes returns the current scopes of the credential.
 func (c Credential) Scopes() identity.ScopeSet {
 	if c.Member.ID == "" {
 		return c.Key.Scopes
@@ -166,23 +167,23 @@ func (c Credential) Scopes() identity.ScopeSet {
 	return c.Key.Scopes & c.Member.Role.Scopes()
 }
 
-// Usage counts the records that an account has now and the bytes that its videos take.
+// Usage is the number of records of an account and the bytes of its videos.
 type Usage struct {
 	Links, Videos, Domains int
 	StoredBytes            int64
 }
 
-// ErrNoAccount and ErrNoKey do not reveal whether the record is missing or belongs to
-// somebody else.
+// ErrNoAccount and ErrNoKey do not reveal whether a record is missing or belongs to another
+// account.
 var (
 	ErrNoAccount = apierr.New(apierr.NotFound, "There is no account with this id.")
 	ErrNoKey     = apierr.New(apierr.NotFound, "There is no key with this id.")
 )
 
-// MayGive returns an error if the giver does not have all the scopes that are given.
+// MayGive returns an error if the giver does not have all the granted scopes.
 func MayGive(giver, given identity.ScopeSet) error {
 	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
-		return apierr.ScopeRequired(lacks[0], "A key cannot hand out the scope "+lacks[0]+", which it does not have.")
+		return apierr.ScopeRequired(lacks[0], "A key cannot grant the scope "+lacks[0]+", which it does not have.")
 	}
 	return nil
 }

@@ -10,61 +10,65 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store keeps accounts and keys.
+// Store is the storage of accounts and keys.
 type Store interface {
-	// Account finds an account. It returns ErrNoAccount if there is none.
+	// Account looks up an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
-	// Key finds a key of an account by its public id. It returns ErrNoKey if there is none. An empty
-	// accountID means any account.
+	// Key looks up a key of an account by its public id. It returns ErrNoKey if there is
+	// none. An empty accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
-	// Keys lists an account's keys, newest first: every key in use, and the 200 newest of all.
+	// Keys lists an account's keys, newest first: every active key, and the 200 newest of all
+	// keys.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
-	// Usage counts an account's records in all services.
+	// Usage returns the number of an account's records in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
-	// Atomically makes one change. It commits only if nothing that fn read has changed. fn may
-	// run several times, so it must act only through tx. When Atomically returns, every replica
-	// applies the change.
+	// Atomically makes one change. It commits only if no record that fn read has changed. fn
+	// may run several times, so it must act only through tx. When Atomically returns, every
+	// replica applies the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change. It writes only at the commit, so no read sees its writes. Each
-// write names its event, or [events.Quiet] for none. The event is written in the same
-// commit, and logged.
+// Tx is one atomic change. It writes only at the commit, so its own reads do not see its
+// writes. Each write has an event, or [events.Quiet] for none. The event is written in the
+// same commit and logged.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
 	KeyByHash(hash string) (Key, error)
-	// InUse lists the account's keys that are not revoked. It leaves out expired keys, and may
-	// retire them.
+	// InUse lists the account's keys that are neither revoked nor expired. It may retire
+	// expired keys.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room returns how many of n more records of a kind fit below the limit most. count
-	// counts the records that the account has. A change calls Room at most once; see libs/quota.
+	// Room returns how many of n more records of a kind fit within the limit most. count
+	// returns the current number of records. A change calls Room at most once. See
+	// libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
-	// Role returns the present role of a member of the account, or "" if there is no
-	// such member.
+	// Role returns the current role of a member of the account, or "" if there is no such
+	// member.
 	Role(accountID, memberID string) (identity.Role, error)
 
 	AddAccount(a Account)
-	// PutAccount writes an account that this change has read. It raises the version in the
-	// document and in a.
+	// PutAccount writes an account that this change has read. It increments the version in
+	// the document and in a.
 	PutAccount(a *Account, what events.Type)
-	// Add, Put and Remove write a record: a [Key], or one of package member. For a key or a
-	// session, Put writes only the time at which it ends.
+	// Add, Put and Remove write a record: a [Key], or a record of package member. For a key
+	// or a session, Put writes only the time at which it ends.
 	Add(record any, what events.Type)
 	Put(record any, what events.Type)
 	Remove(record any, what events.Type)
 	// Tell writes an event about an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority records that a key or a member of the account may do less from now on. It raises
-	// the account's version and notifies every replica. A new key needs no such call, because it
-	// takes nothing away from anybody.
+	// Authority records that a key or a member of the account has lost rights. It increments
+	// the account's version and notifies every replica. A new key needs no such call, because
+	// it removes no rights.
 	Authority(accountID string) error
-	// Again notifies every replica of the current version. Call it when the change is already in
-	// place: an earlier attempt may have made it and died before it notified the replicas.
+	// Again notifies every replica of the current version. Call it if the change was already
+	// made: an earlier attempt may have crashed after its commit and before it notified the
+	// replicas.
 	Again(accountID string) error
-	// Note writes what a record is into the trail for restores. Ends and changes of an account's
-	// state do so by themselves. Call it for a changed role, and with Again, for the same reason.
+	// Note writes a record's state to the trail for restores. Ends of records and changes of
+	// an account's state do this automatically. Call Note for a changed role, and call it
+	// together with Again for the same reason.
 	Note(r any)
 }
 
@@ -75,9 +79,9 @@ type Service struct {
 	now    func() time.Time
 }
 
-// NewService makes a service. settle returns once every service with records of an
-// account applies its state. If settle is nil, there is no such service. If now is nil,
-// the system clock is used.
+// NewService returns a service. settle returns when every service with records of an account
+// applies the account's state. If settle is nil, there is no such service. If now is nil, the
+// system clock is used.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -88,7 +92,7 @@ func NewService(store Store, settle func(context.Context, Account) error, now fu
 	return &Service{store: store, settle: settle, now: now}
 }
 
-// Create makes an account.
+// Create creates an account.
 func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (Account, error) {
 	a := Account{ID: identity.NewID("acc"), Name: name, Plan: plan, CreatedAt: s.now(), Version: 1}
 	return a, s.store.Atomically(ctx, "create account", func(tx Tx) error {
@@ -97,18 +101,18 @@ func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (
 	})
 }
 
-// Account finds an account.
+// Account looks up an account.
 func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 	return s.store.Account(ctx, id)
 }
 
-// Usage counts an account's records.
+// Usage returns the number of an account's records.
 func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return s.store.Usage(ctx, id) }
 
 // Change edits an account. When it returns, every replica applies the new plan and
-// suspension, and redirects and share pages follow the suspension. If a service with
-// records cannot be reached, the change is committed but the error is UNAVAILABLE. A
-// repeated call finishes the work. If nobody repeats it, a background loop does.
+// suspension, and the suspension is effective for redirects and share pages. If a service
+// with records is unreachable, the change is committed but the error is UNAVAILABLE. A
+// repeated call finishes the work. Otherwise, a background loop finishes it.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -130,7 +134,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 			return tx.Again(id)
 		}
-		// Set Pending in the same commit, so that the other services are notified even after a
+		// Set Pending in the same commit, so the other services are notified even after a
 		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
@@ -139,8 +143,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	if err != nil {
 		return Account{}, err
 	}
-	// Pass on a request that sets suspended even if nothing changed: an operator who repeats
-	// the call wants to know that it has taken effect.
+	// Settle even if suspended was already set: an operator who repeats the call wants to
+	// know whether it is effective.
 	if c.Suspended != nil || after.Pending {
 		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
@@ -164,8 +168,8 @@ type NewKey struct {
 	ExpiresAt time.Time
 	At        time.Time // creation time; zero: now
 
-	// By is the calling key or session; nil for the operator. It limits the scopes and
-	// the lifetime of the new key.
+	// By is the calling key or session, or nil for the operator. It limits the scopes and the
+	// lifetime of the new key.
 	By *identity.Principal
 }
 
@@ -176,8 +180,8 @@ func (n NewKey) key() Key {
 	}
 }
 
-// CreateKey makes a key. A repeated call with the same ID and secret returns the
-// key that the first one made.
+// CreateKey creates a key. A repeated call with the same ID and secret returns the key of the
+// first call.
 func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -196,8 +200,8 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 				return err
 			}
 		}
-		// Look for the key before the limit applies: a repeated request must find its key even if
-		// the account is full by now.
+		// Look up the key before checking the limit: a repeated request must find its key
+		// even if the account has reached its limit by now.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -214,18 +218,18 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver has the rights that a calling key or session may pass on at the moment of the commit. The
-// request's principal may be some seconds old, and a key made while its maker is being removed must
-// not outlive the removal.
+// Giver holds the rights that a calling key or session may grant at the time of the commit.
+// The request's principal may be some seconds old, and a key that is created while its
+// creator is being removed must not remain valid after the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // role of the member; "" if there is no member
-	member string        // recorded as the maker
+	member string        // recorded as the creator
 	end    time.Time     // when the calling key expires; zero: never
 }
 
-// GiverNow finds the rights that the caller may pass on now. It refuses a revoked key, and a key or
-// session of a removed member.
+// GiverNow returns the rights that the caller may currently grant. It rejects a revoked key,
+// and a key or session of a removed member.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {
@@ -246,7 +250,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 		return Giver{}, err
 	}
 	if g.Role == "" {
-		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key or session was removed.")
+		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member of this key or session was removed.")
 	}
 	// A session's principal has the scopes that the role had when it was read. Only the
 	// current role counts.
@@ -258,9 +262,9 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	return g, nil
 }
 
-// bound keeps a key from having more scopes, or living longer, than the key or session
-// that makes it. A session's expiry does not limit the key: the member's role does, for
-// as long as they have it.
+// bound prevents a new key from having more scopes or a longer lifetime than the calling key
+// or session. A session's expiry does not limit the key. The member's role limits it as long
+// as they have that role.
 func (g Giver) bound(k Key) (Key, error) {
 	if err := MayGive(g.Scopes, k.Scopes); err != nil {
 		return Key{}, err
@@ -274,7 +278,7 @@ func (g Giver) bound(k Key) (Key, error) {
 	if k.ExpiresAt.After(g.end) {
 		return Key{}, apierr.Invalid(apierr.Detail{
 			Field: "expiresAt", Code: apierr.OutOfRange, Max: g.end.UnixMilli(),
-			Message: "A key cannot outlive the key that makes it.",
+			Message: "A key must not expire later than the key that creates it.",
 		})
 	}
 	return k.endsBy(g.end), nil
@@ -283,8 +287,8 @@ func (g Giver) bound(k Key) (Key, error) {
 // ErrErasing is the response for an account that is being erased.
 var ErrErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
 
-// Staying refuses an account that is being erased. Erasure removes keys and people before
-// the account itself, so a record added meanwhile could be left behind.
+// Staying returns an error for an account that is being erased. Erasure removes keys and
+// people before the account, so a record that is added in the meantime would remain.
 func Staying(tx Tx, id string) error {
 	a, err := tx.Account(id)
 	if err == nil && a.Deleting {
@@ -293,7 +297,7 @@ func Staying(tx Tx, id string) error {
 	return err
 }
 
-// existing finds the key that an earlier attempt of the same request made.
+// existing looks up the key that an earlier attempt of the same request created.
 func existing(tx Tx, k Key) (*Key, error) {
 	found, err := tx.KeyByHash(k.Hash)
 	switch {
@@ -307,7 +311,7 @@ func existing(tx Tx, k Key) (*Key, error) {
 	return &found, nil
 }
 
-// Room refuses n more active keys when the account has no room for them.
+// Room returns an error if n more active keys would exceed the account's limit.
 func Room(tx Tx, k Key, n int, now time.Time) error {
 	if !k.Active(now) {
 		return nil
@@ -325,8 +329,8 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	return nil
 }
 
-// Key finds a key of the account. An empty accountID means any account; only the
-// operator passes it.
+// Key looks up a key of the account. An empty accountID means any account. Only the operator
+// passes it.
 func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
 	return s.store.Key(ctx, accountID, id)
 }
@@ -336,8 +340,8 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 	return s.store.Keys(ctx, accountID)
 }
 
-// Revoke ends a key for good. Revoking it again is not an error. An empty accountID means any
-// account; only the operator passes it. When Revoke returns, no replica accepts the key.
+// Revoke ends a key permanently. Revoking it again is not an error. An empty accountID means
+// any account. Only the operator passes it. When Revoke returns, no replica accepts the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
 		k, err := tx.Key(accountID, id)
@@ -345,7 +349,8 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if !k.RevokedAt.IsZero() {
-			// An earlier attempt may have committed and died before it notified the replicas.
+			// An earlier attempt may have crashed after its commit and before it notified the
+			// replicas.
 			tx.Note(k)
 			return tx.Again(k.AccountID)
 		}
@@ -355,8 +360,8 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	})
 }
 
-// Roll replaces the key id with n, which takes over its name, scopes and expiry. The
-// old key keeps working for overlap, or ends at once if overlap is zero.
+// Roll replaces the key id with n, which gets its name, scopes and expiry. The old key keeps
+// working for overlap, or ends immediately if overlap is zero.
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (made Key, err error) {
 	err = s.store.Atomically(ctx, "roll key", func(tx Tx) error {
 		old, err := tx.Key(n.AccountID, id)
@@ -366,8 +371,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look for the new key before the calling key is checked: the first attempt of this request
-		// may have revoked the calling key.
+		// Look up the new key before checking the calling key, because the first attempt of
+		// this request may have revoked the calling key.
 		found, err := existing(tx, made)
 		if err != nil {
 			return err
@@ -382,8 +387,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			if err != nil {
 				return err
 			}
-			// The caller learns the new secret, so the new key ends with the caller's own
-			// key, even if the old one would have lived longer.
+			// The caller gets the new secret, so the new key ends with the caller's own key,
+			// even if the old key would have expired later.
 			if !g.end.IsZero() {
 				made = made.endsBy(g.end)
 			}
@@ -392,7 +397,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			}
 		}
 		now := s.now()
-		// A roll must not bring back a key that was revoked or has expired.
+		// A roll must not reactivate a key that was revoked or has expired.
 		if !old.Active(now) {
 			return ErrNoKey
 		}

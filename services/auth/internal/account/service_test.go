@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// memory is a Store in memory. Its transactions read and write it directly. The tests
-// here check rules; the tests of package store check atomicity.
+// memory is a Store in memory. Its transactions read and write it directly. The tests here
+// check rules. The tests of package store check atomicity.
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash
@@ -130,7 +130,7 @@ type world struct {
 	now   time.Time
 
 	settled []string
-	down    bool // the services that keep records cannot be reached
+	down    bool // the services with records are unreachable
 }
 
 func newWorld(t *testing.T) *world {
@@ -189,7 +189,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	plan := identity.Free
 	for i, act := range []func() error{
 		func() error { return b.Revoke(t.Context(), a.ID, k.ID) },
-		func() error { return b.Revoke(t.Context(), "", k.ID) }, // again: replicas are notified again, in case the first attempt died
+		func() error { return b.Revoke(t.Context(), "", k.ID) }, // a repeated call notifies the replicas again, because the first attempt may have crashed
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Suspended: &suspended}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Plan: &plan}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{}); return err },
@@ -200,12 +200,12 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 		},
 	} {
 		if err := act(); err != nil {
-			t.Fatalf("act %d: %v", i, err)
+			t.Fatalf("step %d returned %v, want nil", i, err)
 		}
 	}
 	want := []string{a.ID + "@2", a.ID + "@2", a.ID + "@3", a.ID + "@4", a.ID + "@4", a.ID + "@5"}
 	if d := cmp.Diff(want, b.store.told); d != "" {
-		t.Errorf("notifications (-want +got):\n%s", d)
+		t.Errorf("notified versions (-want +got):\n%s", d)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	for _, c := range []account.Change{{Name: &name}, {Suspended: &yes}, {Suspended: &yes}, {Suspended: &no}} {
 		after, err := change(c)
 		if err != nil || after.Pending {
-			t.Fatalf("%+v, %v", after, err)
+			t.Fatalf("suspending returned %+v and error %v, want an account that is not pending", after, err)
 		}
 	}
 	want := []string{a.ID + " suspended@3", a.ID + " suspended@3", a.ID + " active@4"}
@@ -227,7 +227,7 @@ func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	}
 	b.down = true
 	if _, err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("with a holder down: %v, want UNAVAILABLE", err)
+		t.Errorf("with a holder down, suspending returned %v, want UNAVAILABLE", err)
 	}
 	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Pending {
 		t.Errorf("the decision is %+v, want it stored and marked as pending", got)
@@ -246,7 +246,7 @@ func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	second, err := b.CreateKey(t.Context(), n)
 	if d := cmp.Diff(first, second); err != nil || d != "" {
-		t.Errorf("second try: %v\n%s", err, d)
+		t.Errorf("the repeated create returned error %v and another key (-first +second):\n%s", err, d)
 	}
 
 	old := b.key(t, a, nil)
@@ -257,7 +257,7 @@ func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 	}
 	second, err = b.Roll(t.Context(), old.ID, 0, n)
 	if d := cmp.Diff(first, second); err != nil || d != "" {
-		t.Errorf("second roll: %v\n%s", err, d)
+		t.Errorf("the repeated roll returned error %v and another key (-first +second):\n%s", err, d)
 	}
 }
 
@@ -277,17 +277,17 @@ func TestAKeyGivesNoMoreThanItHas(t *testing.T) {
 		})
 	}
 	if _, err := b.CreateKey(t.Context(), by(narrow)); apierr.CodeOf(err) != apierr.InsufficientScope {
-		t.Errorf("more scopes: %v", err)
+		t.Errorf("creating a key with more scopes returned %v, want %s", err, apierr.InsufficientScope)
 	}
 	if _, err := b.Roll(t.Context(), wide.ID, 0, by(narrow)); apierr.CodeOf(err) != apierr.InsufficientScope {
-		t.Errorf("rolling a wider key: %v", err)
+		t.Errorf("rolling a key with more scopes returned %v, want %s", err, apierr.InsufficientScope)
 	}
 	if _, err := b.CreateKey(t.Context(), by(brief, func(n *account.NewKey) { n.ExpiresAt = b.now.Add(2 * time.Hour) })); apierr.CodeOf(err) != apierr.ValidationError {
-		t.Errorf("a later expiry: %v", err)
+		t.Errorf("creating a key with a later expiry returned %v, want %s", err, apierr.ValidationError)
 	}
 	k, err := b.CreateKey(t.Context(), by(brief))
 	if err != nil || !k.ExpiresAt.Equal(brief.ExpiresAt) {
-		t.Errorf("no expiry: %v, expires at %v, want %v", err, k.ExpiresAt, brief.ExpiresAt)
+		t.Errorf("creating a key without an expiry returned error %v and the expiry %v, want %v", err, k.ExpiresAt, brief.ExpiresAt)
 	}
 }
 
@@ -302,14 +302,14 @@ func TestRollEndsTheOldKeyByItsOwnEndAtTheLatest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !made.ExpiresAt.Equal(end) || made.Scopes != old.Scopes || made.Name != old.Name {
-		t.Errorf("successor %+v of %+v", made, old)
+		t.Errorf("got successor %+v, want the name, scopes and expiry of %+v", made, old)
 	}
 	if got := b.store.keys[old.Hash]; !got.ExpiresAt.Equal(end) || !got.RevokedAt.IsZero() {
-		t.Errorf("old key %+v", got)
+		t.Errorf("the old key is %+v, want its own expiry and no revocation", got)
 	}
 	b.now = end
 	if _, err := b.Roll(t.Context(), old.ID, 0, ask(t, a, nil)); !errors.Is(err, account.ErrNoKey) {
-		t.Errorf("rolling an expired key: %v", err)
+		t.Errorf("rolling an expired key returned %v, want %v", err, account.ErrNoKey)
 	}
 }
 
@@ -320,14 +320,14 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 	foreign := b.key(t, other, nil)
 	for _, id := range []string{foreign.ID, "key_none"} {
 		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
-			t.Errorf("Revoke(%s): %v", id, err)
+			t.Errorf("Revoke(%s) = %v, want ErrNoKey", id, err)
 		}
 		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
-			t.Errorf("Key(%s): %v", id, err)
+			t.Errorf("Key(%s) = %v, want ErrNoKey", id, err)
 		}
 	}
 	if !b.store.keys[foreign.Hash].RevokedAt.IsZero() {
-		t.Error("a foreign key was revoked")
+		t.Error("Revoke revoked a key of another account, want no change")
 	}
 }
 
@@ -339,7 +339,7 @@ func TestExpiredAndRevokedKeysMakeRoom(t *testing.T) {
 		b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = b.now.Add(time.Hour) })
 	}
 	if _, err := b.CreateKey(t.Context(), ask(t, a, nil)); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("key 101: %v", err)
+		t.Errorf("creating key 101 returned %v, want %s", err, apierr.QuotaExceeded)
 	}
 	b.now = b.now.Add(time.Hour)
 	b.key(t, a, nil)

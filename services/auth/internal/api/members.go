@@ -28,21 +28,21 @@ import (
 // People has the routes for members, invitations and devices.
 type People struct {
 	Members *member.Service
-	// BaseURL is the address of the console. One-time links point to it.
+	// BaseURL is the base URL of the console. One-time links refer to it.
 	BaseURL string
 	// Tries limits requests that could guess codes or fill up storage.
 	Tries *ratelimit.Limiter
 }
 
-// consolePath is where the console signs people in.
+// consolePath is the path of the console's sign-in page.
 const consolePath = "/app/sign-in"
 
 func (p People) linkURL(token identity.Key) string {
 	return strings.TrimRight(p.BaseURL, "/") + consolePath + "?link=" + token.Secret()
 }
 
-// Public adds the routes for members with a key or session, and those for
-// programs that have no key yet.
+// Public adds the routes for members with a key or session, and the routes for programs that
+// have no key yet.
 func (p People) Public(a *httpapi.API) {
 	read, write := httpapi.Access{Scope: identity.MembersRead}, httpapi.Access{Scope: identity.MembersWrite}
 	a.Handle(fiber.MethodGet, "/api/v1/members", read, p.list)
@@ -118,8 +118,8 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		change.Role = &role
 	}
-	// Report this after the check of the role: a caller who may not give the role is refused
-	// whether or not the member exists.
+	// Report this after the check of the role, so a caller who may not assign the role gets
+	// the same error whether or not the member exists.
 	if missing != nil {
 		return missing
 	}
@@ -176,16 +176,16 @@ func (p People) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// signInLinkFor makes a link for a member who has no way to sign in.
+// signInLinkFor creates a link for a member who has no way to sign in.
 func (p People) signInLinkFor(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
-	// The message below states MaxSignInLinks as a number: change both together.
+	// The message below contains MaxSignInLinks as a number. Change both together.
 	t, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: "sign-in-links:" + by.AccountID, Max: member.MaxSignInLinks, Window: 24 * time.Hour})
 	if wait > 0 {
 		return &apierr.Error{
 			Code: apierr.RateLimited, RetryAfter: wait,
-			Message: "Members of this account have made 20 sign-in links within a day. " +
+			Message: "Members of this account have created 20 sign-in links within a day. " +
 				"Try again after the time in Retry-After, or ask the operator of this installation.",
 		}
 	}
@@ -304,8 +304,8 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	})
 }
 
-// oneOf checks that a body names either an existing member, or the name and role of a
-// new one.
+// oneOf checks that a body has either the id of an existing member, or the name and role of a
+// new member.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(
@@ -341,7 +341,7 @@ func (p People) try(ctx context.Context, what string, addr netip.Addr, most int)
 
 func tooMany(wait time.Duration) error {
 	if wait > 0 {
-		return &apierr.Error{Code: apierr.RateLimited, Message: "Too many attempts. Wait a little and try again.", RetryAfter: wait}
+		return &apierr.Error{Code: apierr.RateLimited, Message: "Too many attempts. Wait a moment and try again.", RetryAfter: wait}
 	}
 	return nil
 }
@@ -356,7 +356,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Count the attempt only now. A malformed request stores nothing, so it does not count.
+	// Count the attempt only now: a malformed request stores nothing, so it does not count.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}
@@ -393,8 +393,8 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
-	// This secret is not derived from the request: the first attempt uses up the code, so a repeated
-	// one gets no key.
+	// This secret is not derived from the request, because the first attempt uses up the code
+	// and a repeated request gets no key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {
@@ -410,10 +410,10 @@ func text(s *string) string {
 	return *s
 }
 
-// secretOf returns the random source for a new secret. With an Idempotency-Key, a
-// repeated request must return the same secret, but no store may hold it. So it is
-// derived from the request's nonce, which is stored, and the caller's own key, which
-// is not.
+// secretOf returns the source of randomness for a new secret. With an Idempotency-Key, a
+// repeated request must return the same secret, but the secret must not be stored. It is
+// therefore derived from the request's nonce, which is stored, and the caller's own key,
+// which is not.
 func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
 	origin := identity.OriginFrom(c.UserContext())
 	if c.Get("Idempotency-Key") == "" {

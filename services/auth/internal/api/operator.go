@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Operator adds the routes that only the holder of token may call. They belong
-// on a separate listener that no public route leads to.
+// Operator adds the routes that need the operator's token. They must be on a separate
+// listener that is not public.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
 	add := forOperator(a, token)
@@ -31,11 +31,11 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	})
 }
 
-// operatorAccount is the account id in the operator's idempotency records. No account
-// has this id.
+// operatorAccount is the account id of the operator's idempotency records. No account has
+// this id.
 const operatorAccount = "operator"
 
-// forOperator adds routes for the holder of the operator's token.
+// forOperator adds routes that need the operator's token.
 func forOperator(a *httpapi.API, token string) func(method, path string, handler fiber.Handler) {
 	const message = "Send the operator's token as `Authorization: Bearer <token>`."
 	return func(method, path string, handler fiber.Handler) {
@@ -43,7 +43,7 @@ func forOperator(a *httpapi.API, token string) func(method, path string, handler
 	}
 }
 
-// onlyOperator makes a public route require token. Unlike [forOperator] it keeps no
+// onlyOperator makes a public route require token. Unlike [forOperator], it stores no
 // idempotency records.
 func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
 	return httpapi.OnlyBearer(token, "Send the token as `Authorization: Bearer <token>`.", handler)
@@ -122,8 +122,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
 }
 
-// edit changes limits. An absent limit stays unchanged, and null restores the plan's
-// limit.
+// edit changes limits. An absent limit is not changed, and null restores the plan's limit.
 func edit(in wire.OwnLimitsUpdate) func(account.Limits) account.Limits {
 	return func(l account.Limits) account.Limits {
 		for _, one := range []struct {
@@ -171,7 +170,7 @@ func (h operator) revokeKey(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// notBlank refuses a name of white space only.
+// notBlank rejects a name that consists only of white space.
 func notBlank(fields *httpapi.Fields, name string) {
 	if strings.TrimSpace(name) == "" {
 		fields.Add(apierr.Detail{Field: "name", Code: apierr.TooShort, Message: "Give a name.", Min: 1})

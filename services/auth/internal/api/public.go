@@ -1,7 +1,7 @@
 // Package api has the HTTP routes of auth: the public ones under /api/v1/account and
-// /api/v1/keys, the operator's under /admin/v1, and the source behind key
-// verification. auth also gets every request to the base address that belongs to no
-// other service, so the documentation, the start page and the 404s are here too.
+// /api/v1/keys, the operator's under /admin/v1, and the source of key verification. auth also
+// gets every request to the base URL that no other service handles, so the documentation, the
+// start page and the 404s are here too.
 package api
 
 import (
@@ -85,11 +85,11 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 	return h.show(c, after, fields.Unknown)
 }
 
-// usable asks the service that holds the domains whether new links may be made on this one.
+// usable asks the service with the domains whether new links can use this domain.
 //
-// A delete of the domain that runs at the same time may see the former default. The
-// account then has a default domain that does not exist. Creates that name no domain are
-// refused with that reason, and the console's settings show it, until an owner sets another one.
+// A concurrent delete of the domain may read the previous default. The account then has a
+// default domain that does not exist. Creates without an explicit domain are rejected with
+// that reason, and the console's settings show it, until an owner sets another default.
 func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	if h.domains == nil {
 		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")
@@ -97,7 +97,8 @@ func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	return h.domains.Usable(ctx, accountID, domainID)
 }
 
-// settingsRev returns the revision of what changeAccount changes. Usage does not change it.
+// settingsRev returns the revision of the settings that changeAccount changes. Usage does not
+// change the revision.
 func settingsRev(a account.Account) int64 { return httpapi.Rev(a.Name, a.DefaultDomainID) }
 
 func (h public) show(c *fiber.Ctx, a account.Account, ignored []string) error {
@@ -140,8 +141,8 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	asked := newKey(fields, &body, identity.OriginFrom(ctx).At)
-	// The transaction checks this again, on the key as it is then. Here it only decides which
-	// of several errors the caller sees.
+	// The transaction checks this again on the current key. Here, it only determines which of
+	// several errors the caller gets.
 	if !fields.HasError("scopes") {
 		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
 			return err // 403 takes precedence over 400
@@ -207,7 +208,7 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
-// newKey converts the body of a request for a key that is made at now.
+// newKey converts the body of a request for a key that is created at now.
 func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.NewKey {
 	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes}
@@ -229,10 +230,10 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 	return out
 }
 
-// draw gives the new key its id, time and secret; see [secretOf].
+// draw sets the id, time and secret of the new key. See [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
-	// A repeat with the same Idempotency-Key has the same origin, so it makes the same key and
-	// not a second one.
+	// A repeated request with the same Idempotency-Key has the same origin, so it creates the
+	// same key and not a second one.
 	origin := identity.OriginFrom(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
 	random, err := secretOf(c, "api key")

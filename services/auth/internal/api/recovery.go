@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/restored"
 )
 
-// Recovery adds the operator's routes on what waits since a restore.
+// Recovery adds the operator's routes for resuming webhooks and the janitor after a restore.
 func Recovery(a *httpapi.API, db *firestoredb.DB, token string) {
 	h := recovery{db}
 	add := forOperator(a, token)
@@ -39,10 +39,10 @@ func (h recovery) resume(c *fiber.Ctx) error {
 		return err
 	}
 	if !body.Webhooks && !body.Janitor && fields.Err() == nil {
-		fields.Add(apierr.Detail{Field: "webhooks", Code: apierr.Required, Message: "Say what to resume: webhooks, janitor, or both, with true."})
+		fields.Add(apierr.Detail{Field: "webhooks", Code: apierr.Required, Message: "Set webhooks, janitor, or both to true to choose what to resume."})
 	}
 	if body.RestoreID == "" && fields.Err() == nil {
-		fields.Add(apierr.Detail{Field: "restoreId", Code: apierr.Required, Message: "Name the restore that you looked at, as GET /admin/v1/recovery shows it."})
+		fields.Add(apierr.Detail{Field: "restoreId", Code: apierr.Required, Message: "Send the restoreId that GET /admin/v1/recovery returned."})
 	}
 	if err := fields.Err(); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (h recovery) resume(c *fiber.Ctx) error {
 	r, err := restored.Resume(ctx, h.db, body.RestoreID, restored.Pauses{Webhooks: body.Webhooks, Janitor: body.Janitor})
 	if errors.Is(err, restored.ErrOther) {
 		return &apierr.Error{Code: apierr.PreconditionFailed, Err: err, Message: fmt.Sprintf(
-			"The last restore is %s, and not %s. Nothing was resumed. Look at the data of the last restore first, then name it.", r.ID, body.RestoreID)}
+			"The last restore is %s, not %s, so nothing was resumed. Check the data of the last restore, then send its restoreId.", r.ID, body.RestoreID)}
 	}
 	if err != nil {
 		return err

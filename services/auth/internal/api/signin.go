@@ -21,21 +21,21 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/signin"
 )
 
-// SignIn has the internal routes with which the console signs people in.
+// SignIn has the internal routes that the console uses to sign people in.
 type SignIn struct {
 	Members  *member.Service
 	Auth     httpapi.Authenticator // verifies sessions as it verifies keys
 	OIDC     *signin.OIDC          // nil if there is none
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
-	// PasskeysWork says whether browsers allow passkeys at the base address.
+	// PasskeysWork reports whether browsers allow passkeys at the base URL.
 	PasskeysWork bool
 	Tries        *ratelimit.Limiter
 }
 
-// signInTries is how often a network may try to sign in per minute, in all ways
-// together. An attempt that succeeds does not count, so an office behind one address is
-// not locked out by its own people.
+// signInTries is how many sign-in attempts of all kinds a network may make per minute.
+// Successful attempts do not count, so the people of an office with one IP address do not
+// lock each other out.
 const signInTries = 20
 
 // Routes adds the routes that only the console calls.
@@ -58,15 +58,15 @@ func (s SignIn) Routes(d *peer.Door) {
 	peer.Answer(d, wire.OpDecideDevice, limited(s, judged(s, s.decideDevice)))
 }
 
-// asker is a request that names its browser.
+// asker is a request that contains its browser.
 type asker interface{ From() wire.Browser }
 
 // limited limits the failed attempts of each network.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		addr, _ := netip.ParseAddr(in.From().Address) // all invalid addresses count as one network
-		// Count before the attempt and refund after a success, so that concurrent attempts do not all
-		// pass on the same count.
+		// Count before the attempt and refund after a success, so concurrent attempts cannot
+		// exceed the limit.
 		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}
 		t, wait := s.Tries.Take(ctx, rule)
 		if err := tooMany(wait); err != nil {
@@ -79,7 +79,7 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 	}
 }
 
-// judged runs do only if [SignIn.judge] accepts the browser's session.
+// judged calls do only if [SignIn.judge] accepts the browser's session.
 func judged[In asker, Out any](
 	s SignIn,
 	do func(ctx context.Context, p *identity.Principal, in In) (Out, error),
@@ -129,8 +129,8 @@ func (s SignIn) useLink(ctx context.Context, in wire.LinkRequest) (wire.Session,
 		return wire.Session{}, err
 	}
 	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
-		// There is no proof from a provider here. A person who is signed in already joins as
-		// themselves: the session that the new one replaces says who they are.
+		// There is no proof from a provider here. A person who is already signed in joins as
+		// themselves: the replaced session identifies them.
 		return s.Members.UseLink(ctx, token, name, nil, b.Replaces, b)
 	})
 }
@@ -143,12 +143,12 @@ func personName(name string) (string, error) {
 	return name, nil
 }
 
-// signIn generates the new session's key and shows it to the console, once.
+// signIn generates the new session's key and returns it to the console, only once.
 func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Session, error)) (wire.Session, error) {
 	key := identity.NewSession(rand.Reader)
 	x, err := do(member.Browser{Key: key, Client: from.Client, Replaces: sessionHash(from)})
 	if errors.Is(err, firestoredb.ErrExists) {
-		return wire.Session{}, signin.ErrFlow // a challenge that was used before
+		return wire.Session{}, signin.ErrFlow // the challenge was already used
 	}
 	if err != nil {
 		return wire.Session{}, err
@@ -197,8 +197,8 @@ func (s SignIn) finishOIDC(ctx context.Context, in wire.FinishOIDC) (wire.Sessio
 		return wire.Session{}, err
 	}
 	if p.Connect != "" {
-		// The browser must still have the session that began the flow. Otherwise a link
-		// could trick people into tying a stranger's identity to their own account.
+		// The browser must still have the session that began the flow. Otherwise, a link
+		// could trick people into connecting a stranger's identity to their own account.
 		if p.Connect != sessionHash(in.Browser) {
 			return wire.Session{}, signin.ErrFlow
 		}
@@ -215,8 +215,8 @@ func (s SignIn) finishOIDC(ctx context.Context, in wire.FinishOIDC) (wire.Sessio
 		if err != nil {
 			return member.Session{}, member.ErrNoLink
 		}
-		// No session is passed: the proven identity decides who joins, not the session that this
-		// browser happens to have.
+		// Do not pass a session: the proven identity determines who joins, not the browser's
+		// current session.
 		return s.Members.UseLink(ctx, token, p.Name, &proof, "", b)
 	})
 	out.Next = p.Next
@@ -249,13 +249,13 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
-		addr = netip.IPv4Unspecified() // a network of its own: the zero address has no budget
+		addr = netip.IPv4Unspecified() // use a valid address, because the zero address has no budget
 	}
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
 
-// judge checks a session as the API checks a key: revocation and the rate limit apply
-// here too. It accepts a suspended account; see decideDevice.
+// judge checks a session like the API checks a key, including revocation and the rate limit.
+// It accepts a suspended account. See decideDevice.
 func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
 	d, err := s.authenticate(ctx, b)
 	if err != nil {
@@ -281,8 +281,8 @@ func (s SignIn) beginAdd(ctx context.Context, p *identity.Principal, in wire.OnS
 		return wire.Begun{}, err
 	}
 	if !x.Bound {
-		// Do not exclude a passkey that opens only one membership. The same device may replace
-		// it with a passkey that opens all.
+		// Do not exclude a passkey for only one membership. The same device may replace it
+		// with a passkey for all memberships.
 		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
@@ -325,21 +325,21 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 		return none{}, nil
 	}
 	if in.ID != "" {
-		// Only somebody who is signed in may end another of the member's sessions.
+		// Only a signed-in member may end another of their sessions.
 		if _, err := s.judge(ctx, in.Browser); err != nil {
 			return none{}, err
 		}
 	}
-	// An unknown session counts as a miss. Once a network has used up its
-	// misses, it causes no database reads.
+	// An unknown session counts as a miss. A network that has used up its misses causes no
+	// database reads.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:
 		return none{}, nil
 	case apierr.RateLimited:
 		return none{}, err
 	}
-	// Other errors do not stop a sign-out, for example that the session has expired or that
-	// it cannot be checked now.
+	// Sign out despite other errors, for example if the session has expired or cannot be
+	// checked now.
 	err := s.Members.End(ctx, hash, in.ID)
 	if in.ID == "" && errors.Is(err, member.ErrNoSession) {
 		return none{}, nil
@@ -360,7 +360,7 @@ func profileOf(p *identity.Principal) wire.Profile {
 }
 
 // profile returns the data that the console's account page shows to the signed-in
-// person. Members.Profile does not check the session; judged refuses one that has
+// person. Members.Profile does not check the session. judged rejects a session that has
 // ended.
 func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
@@ -372,8 +372,8 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 	for _, way := range found.Ways {
 		out.SignIn = append(out.SignIn, string(way))
 	}
-	// A link that somebody else made was used to sign in as this member. The page says so, because
-	// the maker may have used it.
+	// A link created by somebody else was used to sign in as this member. The page says so,
+	// because the creator may have used the link.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
 	}
@@ -409,7 +409,7 @@ func (s SignIn) device(ctx context.Context, _ *identity.Principal, in wire.Devic
 	return wire.Device{UserCode: d.UserCode, Name: d.Name, ExpiresAt: d.ExpiresAt.UnixMilli(), Scopes: d.Scopes.Names()}, nil
 }
 
-// userCode accepts a code in any case, with or without spaces and hyphens.
+// userCode normalizes a code: case, spaces and hyphens do not matter.
 func userCode(s string) string {
 	s = strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(s))
 	if len(s) != 8 {
@@ -419,8 +419,8 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge accepts members of a suspended account, so that they see why nothing works. Such
-	// members may not make a key.
+	// judge accepts members of a suspended account, so they see why nothing works. They may
+	// not create a key.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	}

@@ -26,7 +26,7 @@ var (
 	pages = template.Must(template.ParseFS(siteFiles, "site/*.html"))
 	style = append([]byte(design.Tokens), mustRead("site/style.css")...)
 	icon  = mustRead("site/icon.svg")
-	// The only style that the policy allows is the pages' own block, by its hash.
+	// The policy allows only the pages' own style block, by its hash.
 	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(style) +
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -44,8 +44,8 @@ func hashOf(b []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Site adds what the base address serves besides the API: a start page, the
-// documentation and the files that browsers and robots request by themselves.
+// Site adds the other routes of the base URL: a start page, the documentation and the files
+// that browsers and bots request automatically.
 func Site(a *httpapi.API) {
 	a.Public(fiber.MethodGet, "/", func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderCacheControl, "no-cache")
@@ -67,12 +67,12 @@ func Site(a *httpapi.API) {
 	})
 }
 
-// ErrorPage serves as [httpapi.Options].Page. It sends a page to clients that ask for one, as
-// browsers do, and the error's JSON to all others.
+// ErrorPage is for [httpapi.Options].Page. It sends a page to clients that accept HTML, as
+// browsers do, and the error as JSON to all other clients.
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
 	if !httpserver.WantsPage(c.Request()) {
-		return fmt.Errorf("the client did not ask for a page")
+		return fmt.Errorf("the client does not accept HTML")
 	}
 	title := "Something went wrong"
 	if e.Code.Status() == fiber.StatusNotFound {
@@ -108,7 +108,8 @@ func document(c *fiber.Ctx, f docs.File) error {
 		c.Vary(fiber.HeaderAcceptEncoding)
 	}
 	if f.Gzip != nil && httpapi.AcceptsGzip(c) {
-		// The compressed bytes need their own strong ETag, or a cache could join parts of both.
+		// The compressed bytes need their own strong ETag. Otherwise, a cache could combine
+		// parts of both versions.
 		body, etag = f.Gzip, strings.TrimSuffix(f.ETag, `"`)+`-gzip"`
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}

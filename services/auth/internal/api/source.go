@@ -16,16 +16,16 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Plans says what each plan allows.
+// Plans has the limits of each plan.
 type Plans map[identity.Plan]Allowance
 
-// Allowance has the limits of a plan.
+// Allowance is the limits of a plan.
 type Allowance struct {
 	PerMinute int // requests
 	Quotas    identity.Quotas
 }
 
-// UsualPlans returns the limits of the plans if the deployment sets none.
+// UsualPlans returns the default limits of the plans.
 func UsualPlans() Plans {
 	return Plans{
 		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
@@ -35,15 +35,17 @@ func UsualPlans() Plans {
 
 // Credentials is the store that verification uses.
 type Credentials interface {
-	// Credential finds a key or session by hash, with the account and the member that limit it,
-	// as of one instant after the call began. It returns account.ErrNoKey if there is none.
+	// Credential looks up a key or session by hash, with the account and the member that
+	// limit it, all as of the same time after the call began. It returns account.ErrNoKey if
+	// there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Key finds a key of an account by its public id. It returns account.ErrNoKey if there is none.
+	// Key looks up a key of an account by its public id. It returns account.ErrNoKey if there
+	// is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
-	// Look finds members.
+	// Look looks up members.
 	Look(ctx context.Context) member.Reads
-	// Touch records when a key or a session was last used. It returns account.ErrNoKey if it was
-	// erased meanwhile.
+	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the
+	// key or session was erased in the meantime.
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
@@ -55,10 +57,10 @@ type Source struct {
 	now   func() time.Time
 
 	mu   sync.Mutex
-	used map[string]use // uses that are not yet written, by key hash
+	used map[string]use // pending writes of uses, by key hash
 }
 
-// use records when a key or session was used, to the minute.
+// use is the time when a key or session was used, to the minute.
 type use struct {
 	at      time.Time
 	session bool
@@ -69,7 +71,7 @@ var (
 	_ apikey.Rights = (*Source)(nil)
 )
 
-// NewSource makes a source. If now is nil, the system clock is used.
+// NewSource returns a source. If now is nil, the system clock is used.
 func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	if now == nil {
 		now = time.Now
@@ -77,7 +79,7 @@ func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	return &Source{store: store, plans: plans, now: now, used: map[string]use{}}
 }
 
-// Verify reads the key's record. It has no cache, since its callers have one.
+// Verify reads the key's record. It has no cache, because its callers have one.
 func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	c, err := s.store.Credential(ctx, hash)
 	if errors.Is(err, account.ErrNoKey) {
@@ -102,9 +104,9 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes returns the scopes that a key or a member has now, without a cache. The call
-// does not count as a use of the key: a session must still end when idle, even while
-// other services keep checking what it was granted.
+// Scopes returns the current scopes of a key or a member without a cache. The call does not
+// count as a use of the key: an idle session must end even if other services regularly check
+// its rights.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)
@@ -126,16 +128,16 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 	return 0, err
 }
 
-// maxUsed bounds the unwritten uses while Firestore is down. Further uses are dropped, and the last
-// use of those keys then looks older than it is.
+// maxUsed bounds the pending writes while Firestore is down. Further uses are dropped, so the
+// last use of those keys then appears older than it is.
 const maxUsed = 100_000
 
-// sessionStep is the precision of a session's last use. It only serves to end sessions
-// that were idle for hours, so minutes do not matter.
+// sessionStep is the precision of a session's last use. It is used only to end sessions after
+// hours without use, so minutes do not matter.
 const sessionStep = 5 * time.Minute
 
-// note marks a key as used in this minute, unless the record says so already. Clients verify a key
-// in use every few seconds, so its last use is accurate to the minute.
+// note marks a key as used in this minute, unless the record already has this minute. Clients
+// verify an active key every few seconds, so its last use is accurate to the minute.
 func (s *Source) note(c account.Credential) {
 	now, step := s.now(), time.Minute
 	if c.Session {
@@ -152,12 +154,12 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes the recorded uses. If a write fails, it keeps the use for the next call and returns
-// no error. A key is written at most once a minute, however often it is used.
+// Flush writes the recorded uses. If a write fails, Flush keeps the use for the next call and
+// returns no error. A key is written at most once a minute, regardless of the number of uses.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
-	// Take the uses out under the lock but write them without it: verification must not wait for
-	// Firestore.
+	// Remove the uses under the lock but write them without it, because verification must not
+	// wait for Firestore.
 	used := s.used
 	s.used = map[string]use{}
 	s.mu.Unlock()
@@ -166,13 +168,13 @@ func (s *Source) Flush(ctx context.Context) error {
 	for hash, use := range used {
 		g.Go(func() error {
 			err := s.store.Touch(ctx, hash, use.session, use.at)
-			if err == nil || errors.Is(err, account.ErrNoKey) { // the key is gone
+			if err == nil || errors.Is(err, account.ErrNoKey) { // the key was erased
 				return nil
 			}
-			slog.DebugContext(ctx, "key use not written yet", "error", err)
+			slog.DebugContext(ctx, "cannot write the use of a key; retrying", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// If a later use was recorded meanwhile, keep that one instead of this older one.
+			// If a later use was recorded in the meantime, keep the later use.
 			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
 				s.used[hash] = use
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// ledger is a store with one key. It counts the writes to it.
+// ledger is a store with one key. It records the writes of its last use.
 type ledger struct {
 	mu      sync.Mutex
 	key     account.Key
@@ -44,7 +44,7 @@ func (l *ledger) Key(_ context.Context, accountID, id string) (account.Key, erro
 	return l.key, nil
 }
 
-// Look finds the one member. The tests read nothing else through it.
+// Look returns a store with one member. The tests read nothing else through it.
 func (l *ledger) Look(context.Context) member.Reads { return people{nil, l.member} }
 
 type people struct {
@@ -61,7 +61,7 @@ func (p people) Member(accountID, id string) (member.Member, error) {
 
 func (l *ledger) Touch(_ context.Context, _ string, session bool, at time.Time) error {
 	if session != l.session {
-		return errors.New("the key was touched as a session")
+		return errors.New("Touch of a key was called for a session, want a key")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
 	now := start
 	l := &ledger{key: account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1"}}
 	s := NewSource(l, UsualPlans(), func() time.Time { return now })
-	for range 3 * 60 { // verified each second for three minutes, flushed each time
+	for range 3 * 60 { // for three minutes, verify and flush every second
 		if _, err := s.Verify(t.Context(), "h"); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
 	}
 	want := []time.Time{start, start.Add(time.Minute), start.Add(2 * time.Minute)}
 	if d := cmp.Diff(want, l.touched); d != "" {
-		t.Errorf("writes (-want +got):\n%s", d)
+		t.Errorf("times of the writes (-want +got):\n%s", d)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	_ = s.Flush(t.Context())
 	_ = s.Flush(t.Context())
 	if want := []time.Time{now.Truncate(time.Minute)}; !cmp.Equal(want, l.touched) {
-		t.Errorf("writes %v, want %v", l.touched, want)
+		t.Errorf("got writes with the times %v, want %v", l.touched, want)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestAUseOfAnErasedKeyIsForgotten(t *testing.T) {
 	}
 	_ = s.Flush(t.Context())
 	if len(s.used) > 0 {
-		t.Errorf("the use was kept for another write: %v", s.used)
+		t.Errorf("the pending writes are %v, want none for an erased key", s.used)
 	}
 }
 
@@ -129,18 +129,18 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	s := NewSource(l, UsualPlans(), func() time.Time { return now })
 	rec, err := s.Verify(t.Context(), "h")
 	if err != nil || !rec.Revoked || rec.ExpiresAt != apikey.Never || rec.Version != 3 || rec.PerMinute != 600 {
-		t.Errorf("record %+v, %v", rec, err)
+		t.Errorf("Verify returned %+v and error %v, want the revoked key with version 3 and 600 requests per minute", rec, err)
 	}
-	l.key.ExpiresAt = time.UnixMilli(0) // a real expiry, although it is 0 in JSON
+	l.key.ExpiresAt = time.UnixMilli(0) // a valid expiry, although its value in JSON is 0
 	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
-		t.Errorf("a key that ended in 1970: %+v, %v", rec, err)
+		t.Errorf("Verify of a key that expired in 1970 returned %+v and error %v, want the expiry 0", rec, err)
 	}
 	_ = s.Flush(t.Context())
 	if len(l.touched) > 0 {
-		t.Errorf("written %v", l.touched)
+		t.Errorf("the uses %v of a rejected key were written, want none", l.touched)
 	}
 	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("an unknown key: %v", err)
+		t.Errorf("Verify of an unknown key returned %v, want %v", err, apikey.ErrUnknownKey)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !r.Session || r.MemberID != "mem_1" || r.MemberName != "Ada" || r.Role != identity.Admin {
-			t.Fatalf("record %+v", r)
+			t.Fatalf("Verify returned %+v, want the session of the admin Ada", r)
 		}
 		_ = s.Flush(t.Context())
 		now = now.Add(10 * time.Second)
@@ -184,25 +184,25 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		account, id string
 		reads       bool
 	}{
-		"a key":                         {&ledger{key: whole}, "acc_1", "key_1", true},
-		"a key of another account":      {&ledger{key: whole}, "acc_2", "key_1", false},
-		"an unknown key":                {&ledger{key: whole}, "acc_1", "key_2", false},
-		"a revoked key":                 {&ledger{key: key(func(k *account.Key) { k.RevokedAt = now.Add(-time.Second) })}, "acc_1", "key_1", false},
-		"an expired key":                {&ledger{key: key(func(k *account.Key) { k.ExpiresAt = now })}, "acc_1", "key_1", false},
-		"a key whose maker is a viewer": {&ledger{key: whole, member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "key_1", true},
-		"a key whose maker is gone":     {&ledger{key: whole, member: account.Member{ID: "mem_1"}}, "acc_1", "key_1", false},
-		"a member":                      {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "mem_1", true},
-		"a member of another account":   {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
-		"a member who was removed":      {&ledger{}, "acc_1", "mem_1", false},
+		"key":                             {&ledger{key: whole}, "acc_1", "key_1", true},
+		"key of another account":          {&ledger{key: whole}, "acc_2", "key_1", false},
+		"unknown key":                     {&ledger{key: whole}, "acc_1", "key_2", false},
+		"revoked key":                     {&ledger{key: key(func(k *account.Key) { k.RevokedAt = now.Add(-time.Second) })}, "acc_1", "key_1", false},
+		"expired key":                     {&ledger{key: key(func(k *account.Key) { k.ExpiresAt = now })}, "acc_1", "key_1", false},
+		"key created by a viewer":         {&ledger{key: whole, member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "key_1", true},
+		"key created by a removed member": {&ledger{key: whole, member: account.Member{ID: "mem_1"}}, "acc_1", "key_1", false},
+		"member":                          {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "mem_1", true},
+		"member of another account":       {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
+		"removed member":                  {&ledger{}, "acc_1", "mem_1", false},
 	} {
 		s := NewSource(tt.ledger, UsualPlans(), func() time.Time { return now })
 		scopes, err := s.Scopes(t.Context(), tt.account, tt.id)
 		if err != nil || scopes.Has(identity.VideosRead) != tt.reads {
-			t.Errorf("%s: %v, %v", name, scopes, err)
+			t.Errorf("%s: Scopes returned %v and error %v, want the right to read videos: %v", name, scopes, err, tt.reads)
 		}
 		_ = s.Flush(t.Context())
 		if len(tt.ledger.touched) != 0 {
-			t.Errorf("%s: looking up rights counted as a use", name)
+			t.Errorf("%s: Scopes counted as a use of the key, want no write", name)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 func toTakedown(t tenancy.Takedown) wire.Takedown {
 	out := wire.Takedown{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
 	if t.URL == "" {
-		out.URL = t.Target.URL // requested, but not yet found
+		out.URL = t.Target.URL // requested, but its target has not yet been found
 	}
 	switch t.Takedown.Kind {
 	case tenant.KindLink:
@@ -34,7 +34,7 @@ func toTakedown(t tenancy.Takedown) wire.Takedown {
 	return out
 }
 
-// Tenancy adds the operator's routes on whole accounts and on takedowns.
+// Tenancy adds the operator's routes for accounts and takedowns.
 func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	h := tenantRoutes{tenants}
 	add := forOperator(a, token)
@@ -134,7 +134,7 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 	found, next, err := h.tenants.Takedowns(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
 		if errors.Is(err, tenancy.ErrNoTakedown) {
-			return apierr.New(apierr.InvalidCursor, "The cursor's takedown is gone. Start from the first page.")
+			return apierr.New(apierr.InvalidCursor, "The takedown of this cursor no longer exists. Start from the first page.")
 		}
 		return err
 	}
@@ -152,7 +152,7 @@ func (h tenantRoutes) failingWebhooks(c *fiber.Ctx) error {
 		return apierr.Invalid(wrong...)
 	}
 	if cursor := c.Query("cursor"); cursor != "" && !isID("whk_", cursor) {
-		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
+		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier response.")
 	}
 	page, err := h.tenants.Failing(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
@@ -194,8 +194,7 @@ func mayExport(c *fiber.Ctx) error {
 	return nil
 }
 
-// Export adds the route with which an account downloads all its data. It therefore
-// needs every read scope.
+// Export adds the route for downloading all data of an account. It needs every read scope.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
 	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // without starting the stream
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {

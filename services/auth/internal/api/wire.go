@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Shown renders a record as the API shows it, for events. The result contains no secret.
+// Shown returns the wire format of a record for events. The result contains no secret.
 func Shown(record any) any {
 	switch r := record.(type) {
 	case account.Account:
@@ -29,7 +29,7 @@ func Shown(record any) any {
 			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
-	return nil // the outbox refuses an event without data, so no other record may have one
+	return nil // the outbox rejects an event without data, so other records must not have an event
 }
 
 func toMember(m member.Member, ignored []string) wire.Member {

@@ -11,7 +11,7 @@ import (
 )
 
 // StartDevice stores a program's request for a key. The program keeps code secret and
-// collects the key with it.
+// gets the key with it.
 func (s *Service) StartDevice(ctx context.Context, code identity.Key, name string, scopes identity.ScopeSet) (Device, error) {
 	d := Device{
 		Hash: code.Hash(), UserCode: userCode(), Name: name, Scopes: scopes,
@@ -23,14 +23,14 @@ func (s *Service) StartDevice(ctx context.Context, code identity.Key, name strin
 	})
 }
 
-// userCode returns a code that is short enough to compare and too long to guess in ten
-// minutes.
+// userCode returns a code that is short enough for people to compare and too long to guess in
+// ten minutes.
 func userCode() string {
 	text := identity.NewSlug(8)
 	return text[:4] + "-" + text[4:]
 }
 
-// Device finds a request that still waits for a person's decision.
+// Device looks up a request that is waiting for a person's decision.
 func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
 	d, err := s.store.Look(ctx).Device(userCode)
 	if err == nil && (!s.now().Before(d.ExpiresAt) || d.MemberID != "" || d.Denied) {
@@ -42,8 +42,8 @@ func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
 	return d, nil
 }
 
-// DecideDevice stores the signed-in person's decision. Only a member who may make keys
-// can approve, and only scopes that they have.
+// DecideDevice stores the signed-in person's decision. Only a member who may create keys can
+// approve a request, and only for scopes that they have.
 func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, userCode string, approve bool) error {
 	d, err := s.Device(ctx, userCode)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, user
 	})
 }
 
-// deviceScopes checks that the member may give the scopes now.
+// deviceScopes checks that the member may currently grant the scopes.
 func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSet, error) {
 	if err := account.Staying(tx, accountID); err != nil {
 		return 0, err
@@ -81,15 +81,15 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 		return 0, err
 	}
 	if !role.Scopes().Has(identity.KeysWrite) {
-		return 0, apierr.ScopeRequired(identity.KeysWrite.String(), "Your role does not allow you to make keys. Ask an admin of the account.")
+		return 0, apierr.ScopeRequired(identity.KeysWrite.String(), "Your role does not allow you to create keys. Ask an admin of the account.")
 	}
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
 
-// ErrPending is the response until a person has decided.
-var ErrPending = apierr.New(apierr.AuthorizationPending, "Nobody has answered yet. Ask again.")
+// ErrPending is the error until a person has decided.
+var ErrPending = apierr.New(apierr.AuthorizationPending, "The request is waiting for a person's decision. Try again.")
 
-// CollectDevice makes the key that a person approved, and deletes the request.
+// CollectDevice creates the key that a person approved, and deletes the request.
 func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) (made account.Key, err error) {
 	hash := code.Hash()
 	var d Device
@@ -107,7 +107,8 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
-	// Read before the transaction too: the member who approved is the actor of its events.
+	// Read before the transaction too, because the member who approved is the actor of its
+	// events.
 	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err
 	}

@@ -17,20 +17,20 @@ func TestSessionsEndIdleOrOld(t *testing.T) {
 		seen time.Duration
 		want time.Duration
 	}{
-		{"never used again", 0, 12 * time.Hour},
+		{"not used again", 0, 12 * time.Hour},
 		{"used for a day", 24 * time.Hour, 36 * time.Hour},
-		{"used to the end", 7*24*time.Hour - time.Minute, 7 * 24 * time.Hour},
+		{"used until the maximum lifetime", 7*24*time.Hour - time.Minute, 7 * 24 * time.Hour},
 	} {
 		x := member.Session{CreatedAt: made, SeenAt: made.Add(c.seen)}
 		if got := x.ExpiresAt().Sub(made); got != c.want {
 			t.Errorf("%s: ends after %v, want %v", c.name, got, c.want)
 		}
 		if end := made.Add(c.want); x.Active(end) || !x.Active(end.Add(-time.Second)) {
-			t.Errorf("%s: must be active until its end and not after", c.name)
+			t.Errorf("%s: Active must return true until the end of the session and false after it", c.name)
 		}
 	}
 	if x := (member.Session{CreatedAt: made, SeenAt: made, EndedAt: made.Add(time.Second)}); x.Active(made.Add(2 * time.Second)) {
-		t.Error("an ended session is active")
+		t.Error("Active of an ended session returned true, want false")
 	}
 }
 
@@ -43,17 +43,17 @@ func TestMayGive(t *testing.T) {
 		for _, given := range identity.Roles() {
 			err := member.MayGive(session(giver), giver.Scopes(), given)
 			if (err == nil) != giver.AtLeast(given) || err != nil && apierr.CodeOf(err) != apierr.InsufficientScope {
-				t.Errorf("%s gives %s: %v", giver, given, err)
+				t.Errorf("MayGive for a giver with role %s and the role %s = %v, want success: %v", giver, given, err, giver.AtLeast(given))
 			}
 		}
 	}
 	for _, given := range identity.Roles() {
 		if err := member.MayGive(nil, 0, given); err != nil {
-			t.Errorf("the operator gives %s: %v", given, err)
+			t.Errorf("MayGive for the operator and the role %s = %v, want nil", given, err)
 		}
 		key := &identity.Principal{MemberID: "m", Role: identity.Owner}
 		if err := member.MayGive(key, identity.AllScopes, given); (err == nil) != (given != identity.Owner) {
-			t.Errorf("an owner's key gives %s: %v", given, err)
+			t.Errorf("MayGive for an owner's key and the role %s = %v, want an error only for owner", given, err)
 		}
 	}
 }

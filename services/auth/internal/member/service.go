@@ -13,58 +13,60 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads looks up members, links, sessions and identities. In a [Tx], its results still
-// hold at the commit.
+// Reads looks up members, links, sessions and identities. In a [Tx], its results are still
+// valid at the commit.
 type Reads interface {
-	// Account finds an account. It returns [account.ErrNoAccount] if there is none.
+	// Account looks up an account. It returns [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
 	// Members lists an account's members, oldest first.
 	Members(accountID string) ([]Member, error)
-	// Member finds a member of an account. It returns ErrNoMember if there is none. An empty accountID
-	// means any account.
+	// Member looks up a member of an account. It returns ErrNoMember if there is none. An
+	// empty accountID means any account.
 	Member(accountID, id string) (Member, error)
 	// Memberships lists a person's members in all accounts, oldest first.
 	Memberships(personID string) ([]Member, error)
-	// Link finds a one-time link by its token's hash. It returns ErrNoLink if there is none.
+	// Link looks up a one-time link by its token's hash. It returns ErrNoLink if there is
+	// none.
 	Link(hash string) (Link, error)
 	LinkByID(id string) (Link, error)
 	// OpenLinks lists an account's links of both kinds that have not expired, newest first.
 	OpenLinks(accountID string) ([]Link, error)
-	// Session finds a session by its key's hash. It returns ErrNoSession if there is none.
+	// Session looks up a session by its key's hash. It returns ErrNoSession if there is none.
 	Session(hash string) (Session, error)
-	// Sessions lists a member's sessions that were not ended, newest first.
+	// Sessions lists a member's sessions that have not been ended, newest first.
 	Sessions(memberID string) ([]Session, error)
-	// Identity finds an identity. It returns ErrNoIdentity if it is not known.
+	// Identity looks up an identity. It returns ErrNoIdentity if the identity is unknown.
 	Identity(issuer, subject string) (Identity, error)
 	// Identities lists a person's identities, oldest first.
 	Identities(personID string) ([]Identity, error)
-	// Passkey finds a passkey by its credential's hash. It returns ErrNoPasskey if there is none.
+	// Passkey looks up a passkey by its credential's hash. It returns ErrNoPasskey if there
+	// is none.
 	Passkey(hash string) (Passkey, error)
 	// Passkeys lists a person's passkeys, oldest first.
 	Passkeys(personID string) ([]Passkey, error)
-	// Device finds a device's request by the code that the person typed, and DeviceByHash by
-	// the hash of the program's secret code. Both return ErrNoDevice if there is none.
+	// Device looks up a device's request by the code that the person typed, and DeviceByHash
+	// by the hash of the program's secret code. Both return ErrNoDevice if there is none.
 	Device(userCode string) (Device, error)
 	DeviceByHash(hash string) (Device, error)
 }
 
-// Tx is one atomic change; see [account.Tx].
+// Tx is one atomic change. See [account.Tx].
 type Tx interface {
 	account.Tx
 	Reads
-	// UseOnce fails the change if name was used before. It keeps a signed response from being
-	// replayed.
+	// UseOnce fails the change if name was already used. It prevents the replay of a signed
+	// response.
 	UseOnce(name string, until time.Time)
 }
 
-// Store keeps members, links, sessions and identities.
+// Store is the storage of members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
-	// GroupMembers lists, for all accounts, the members that a group map made.
+	// GroupMembers lists the members of all accounts that a group map created.
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists how these people sign in.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
-	// People makes one change; see [account.Store].
+	// People makes one change. See [account.Store].
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -75,12 +77,11 @@ type Service struct {
 	provider Provider
 }
 
-// Provider is the identity provider of the installation. The zero value means that there
-// is none.
+// Provider is the identity provider of the installation. The zero value means none.
 type Provider struct {
 	Issuer string
-	// MaxAge is how long a membership by group lasts after the provider confirmed it; zero
-	// means [GroupLife].
+	// MaxAge is how long a membership by group lasts after the provider has confirmed it.
+	// Zero means [GroupLife].
 	MaxAge time.Duration
 }
 
@@ -91,8 +92,8 @@ func (s *Service) groupUntil() time.Time {
 	return s.now().Add(s.provider.MaxAge)
 }
 
-// NewService makes a service. Only identities of the provider p count as a way to sign
-// in. If now is nil, the system clock is used.
+// NewService returns a service. Only identities of the provider p count as a way to sign in.
+// If now is nil, the system clock is used.
 func NewService(store Store, p Provider, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -111,7 +112,7 @@ func (s *Service) Members(ctx context.Context, accountID string) ([]Member, erro
 	return s.store.Look(ctx).Members(accountID)
 }
 
-// Member finds a member of the account.
+// Member looks up a member of the account.
 func (s *Service) Member(ctx context.Context, accountID, id string) (Member, error) {
 	return s.store.Look(ctx).Member(accountID, id)
 }
@@ -152,8 +153,8 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	return after, err
 }
 
-// putRole writes a changed member, and revokes the keys and links that the changed role
-// no longer allows.
+// putRole writes a changed member, and revokes the keys and links that the new role does not
+// allow.
 func (s *Service) putRole(tx Tx, before, after Member) error {
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
@@ -164,8 +165,9 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 		return err
 	}
 	if !before.Role.AtLeast(after.Role) {
-		// The maker of a sign-in link for this member may still use its session, or a passkey
-		// added in it. They had authority over the old role only and must not gain the new one.
+		// The creator of a sign-in link for this member may still use its session, or a
+		// passkey added in that session. They had authority only over the old role and must
+		// not get the new role.
 		opened, err := tx.Sessions(before.ID)
 		if err != nil {
 			return err
@@ -185,11 +187,11 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 	if after.Role != before.Role {
 		tx.Note(after)
 	}
-	// Events show the member's name, so replicas must learn of a new name too.
+	// Events contain the member's name, so replicas must be notified of a new name too.
 	return tx.Authority(after.AccountID)
 }
 
-// Remove removes a member, and ends their sessions and the keys they made. by is nil
+// Remove removes a member, and ends their sessions and the keys that they created. by is nil
 // for the operator.
 func (s *Service) Remove(ctx context.Context, by *identity.Principal, accountID, id string) error {
 	return s.store.People(ctx, "remove member", func(tx Tx) error {
@@ -214,8 +216,8 @@ func (s *Service) remove(tx Tx, m Member) error {
 	return tx.Authority(m.AccountID)
 }
 
-// disown ends a member's sessions and the keys and links that they made. Otherwise a
-// key or an invitation would let them back in. It returns how many it ended.
+// disown ends a member's sessions and the keys and links that they created, and returns their
+// number. Otherwise, they could use a key or an invitation to get access again.
 func (s *Service) disown(tx Tx, m Member) (int, error) {
 	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
@@ -226,16 +228,15 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 	return n + len(sessions), err
 }
 
-// LapseEvery bounds how long a membership and its keys outlive the provider's
-// confirmation. Sessions end exactly when it expires. Each run reads all members by
-// group, at most [MaxMembers].
+// LapseEvery bounds how long a membership and its keys remain after the provider's
+// confirmation has expired. Sessions end exactly when it expires. Each run reads all members
+// by group, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
-// EndLapsed ends the memberships by group that the identity provider has not confirmed
-// in time, and the keys and links that those members made. An account's last owner
-// stays a member, without sessions and keys, until the provider confirms them again.
-// Every replica does this without a lease, and skips a membership that another replica
-// has ended.
+// EndLapsed ends the memberships by group that the identity provider has not confirmed in
+// time, and the keys and links that those members created. An account's last owner remains a
+// member, without sessions and keys, until the provider confirms them again. Every replica
+// does this without a lease, and skips a membership that another replica has ended.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -271,9 +272,8 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target finds the member that a call is about, and the scopes that the caller may
-// give. It reads the scopes again, since the request's principal may be some seconds
-// old.
+// target returns the member of a call, and the scopes that the caller may grant. It reads the
+// scopes again, because the request's principal may be some seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -286,12 +286,12 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, MayTouch(by, m)
 }
 
-// authority returns the caller's scopes at the moment of the commit. It refuses a
-// caller who has lost the scope since the request began. It also refuses one who is no
-// longer an owner, because later checks use the role in by.
+// authority returns the caller's scopes at the time of the commit. It rejects a caller who
+// has lost the scope since the request began. It also rejects a caller who is no longer an
+// owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
-		return 0, nil // the operator needs no scopes: MayGive and MayTouch let a nil caller pass
+		return 0, nil // the operator needs no scopes: MayGive and MayTouch accept a nil caller
 	}
 	g, err := account.GiverNow(tx, by, s.now())
 	if err != nil {
@@ -317,8 +317,8 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// takeBeyond revokes the member's keys and links that a holder of role could not have
-// made, and returns how many there were. Role "" revokes them all.
+// takeBeyond revokes the member's keys and links that a member with role could not have
+// created, and returns their number. Role "" revokes all of them.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
 	if err != nil {
@@ -329,7 +329,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		return 0, err
 	}
 	for _, k := range inUse {
-		// MadeBy covers keys that the member made with another key.
+		// MadeBy includes keys that the member created with another key.
 		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Has(k.Scopes)) {
 			k.RevokedAt = s.now()
 			tx.Put(k, events.KeyRevoked)
@@ -337,8 +337,8 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		}
 	}
 	for _, l := range open {
-		// Otherwise somebody who is about to be removed could invite themselves back, or sign
-		// in as somebody else.
+		// Otherwise, a member who will be removed could invite themselves again or sign in as
+		// somebody else.
 		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
 			may, what = above(role, l.Role), events.Quiet // no list shows sign-in links
@@ -368,8 +368,8 @@ func invitations(in Reads, accountID string) ([]Link, error) {
 	return slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation }), err
 }
 
-// NewInvitation is a request for an invitation. The caller generates the token, so a
-// repeated request can generate the same one.
+// NewInvitation is a request for an invitation. The caller generates the token, so a repeated
+// request can generate the same token.
 type NewInvitation struct {
 	ID        string
 	Token     identity.Key
@@ -380,8 +380,8 @@ type NewInvitation struct {
 	By        *identity.Principal // nil: the operator
 }
 
-// Invite makes an invitation. A repeated call with the same ID and token returns the
-// one that the first call made.
+// Invite creates an invitation. A repeated call with the same ID and token returns the
+// invitation of the first call.
 func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -404,7 +404,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 		if _, err := tx.Account(n.AccountID); err != nil {
 			return err
 		}
-		// Look for the invitation before the limit applies: a repeated request must find its
+		// Look up the invitation before checking the limit: a repeated request must find its
 		// invitation even if the list is full by now.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
@@ -425,7 +425,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 	return l, err
 }
 
-// madeBefore reports whether an earlier attempt of the same request made the link.
+// madeBefore reports whether an earlier attempt of the same request created the link.
 func madeBefore(tx Tx, l Link) (bool, error) {
 	found, err := tx.Link(l.Hash)
 	switch {
@@ -444,7 +444,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 			return err
 		}
 		l, err := tx.LinkByID(id)
-		// Sign-in links are in the same collection, but nobody in the account may learn about them.
+		// Sign-in links are in the same collection, but the members of the account must not
+		// see them.
 		if errors.Is(err, ErrNoLink) || err == nil && (l.AccountID != accountID || l.Kind != Invitation || !s.now().Before(l.ExpiresAt)) {
 			return ErrNoInvitation
 		}
@@ -459,8 +460,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 	})
 }
 
-// NewSignInLink is a request for a link that signs in a member. As for an invitation,
-// the caller generates the token.
+// NewSignInLink is a request for a link that signs in a member. The caller generates the
+// token, as for an invitation.
 type NewSignInLink struct {
 	ID       string
 	Token    identity.Key
@@ -472,9 +473,9 @@ type NewSignInLink struct {
 // above reports whether role is higher than other.
 func above(role, other identity.Role) bool { return role != other && role.AtLeast(other) }
 
-// mayLink refuses a caller who may not make a sign-in link for a member with the role.
-// The maker could use the link to sign in as that member, so only a person with a higher
-// role may make one.
+// mayLink rejects a caller who may not create a sign-in link for a member with the role. The
+// creator could use the link to sign in as that member, so only a person with a higher role
+// may create it.
 func mayLink(by *identity.Principal, role identity.Role) error {
 	switch {
 	case !by.Session:
@@ -490,7 +491,7 @@ func mayLink(by *identity.Principal, role identity.Role) error {
 	return nil
 }
 
-// MayLink refuses a caller who may not make a sign-in link for the member.
+// MayLink rejects a caller who may not create a sign-in link for the member.
 func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string) error {
 	if err := mayLink(by, identity.Viewer); err != nil {
 		return err
@@ -502,11 +503,11 @@ func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string
 	return mayLink(by, m.Role)
 }
 
-// SignInLinkFor makes a link for a member who has no way to sign in. A repeated call
-// with the same ID and token returns the link that the first one made.
+// SignInLinkFor creates a link for a member who has no way to sign in. A repeated call with
+// the same ID and token returns the link of the first call.
 func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, err error) {
 	if err := mayLink(n.By, identity.Viewer); err != nil {
-		return Link{}, err // a caller who may make none is refused whether or not the member exists
+		return Link{}, err // a caller who may not create links gets the same error whether or not the member exists
 	}
 	l = Link{
 		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID,
@@ -532,7 +533,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 		if err := s.lockedOut(tx, m); err != nil {
 			return err
 		}
-		// Look for an earlier attempt only after the checks, so that a retry cannot bypass them.
+		// Look up an earlier attempt only after the checks, so a retry cannot bypass them.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
@@ -543,8 +544,8 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 	return l, err
 }
 
-// lockedOut refuses a person who has a way to sign in, or is also in another account,
-// where the maker of a link has no authority.
+// lockedOut rejects a person who has a way to sign in, or who is also in another account,
+// where the creator of the link has no authority.
 func (s *Service) lockedOut(tx Tx, m Member) error {
 	mine, err := tx.Memberships(m.PersonID)
 	if err != nil {
@@ -567,11 +568,13 @@ func (s *Service) lockedOut(tx Tx, m Member) error {
 // ways lists how a member can sign in without help.
 func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	out := []Way{}
-	// A passkey that was added in a bound session opens only that session's membership.
+	// A passkey that was added in a bound session is valid only for that session's
+	// membership.
 	if slices.ContainsFunc(keys, func(p Passkey) bool { return p.PersonID == m.PersonID && (p.MemberID == "" || p.MemberID == m.ID) }) {
 		out = append(out, ByPasskey)
 	}
-	// Identities of an earlier provider stay stored, but only the configured one can confirm its own.
+	// Identities of an earlier provider are kept, but only the configured provider can
+	// confirm identities.
 	if slices.ContainsFunc(known, func(i Identity) bool {
 		return i.PersonID == m.PersonID && s.provider.Issuer != "" && i.Issuer == s.provider.Issuer
 	}) {
@@ -597,13 +600,13 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 	return out, nil
 }
 
-// SignInLink makes a one-time link that signs in an existing member, or a new one with
-// the given name and role. A name always makes a new member, since two people may share
-// a name. Only the operator calls it.
+// SignInLink creates a one-time link that signs in an existing member, or a new member with
+// the given name and role. A name always creates a new member, because two people may have
+// the same name. Only the operator calls it.
 //
-// The operator has authority over all accounts, and helps people who have lost their
-// last passkey. So the session is not bound, and the member may already have a way to
-// sign in.
+// The operator has authority over all accounts, and helps people who have lost their last
+// passkey. The session is therefore not bound, and the member may already have a way to sign
+// in.
 func (s *Service) SignInLink(
 	ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key,
 ) (l Link, err error) {

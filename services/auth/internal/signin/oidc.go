@@ -20,20 +20,19 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// OIDCConfig names an identity provider.
+// OIDCConfig is the configuration of an identity provider.
 type OIDCConfig struct {
 	Issuer       string
 	ClientID     string
 	ClientSecret string
-	Name         string // shown on the button; if empty, the issuer's host is shown
+	Name         string // the name on the button; "" means the issuer's host
 	Scopes       []string
 	GroupsClaim  string
 	RedirectURL  string
 }
 
-// OIDC signs in by authorization code with PKCE. The provider's addresses and
-// keys are fetched when they are first needed, so the service starts even while the
-// provider is down.
+// OIDC signs in with the authorization code flow and PKCE. The provider's URLs and keys are
+// fetched when they are first needed, so the service starts even while the provider is down.
 type OIDC struct {
 	cfg    OIDCConfig
 	sealer *Sealer
@@ -42,10 +41,11 @@ type OIDC struct {
 
 	mu       sync.Mutex
 	provider *oidc.Provider
-	tried    time.Time // last failed discovery
+	tried    time.Time // time of the last failed discovery
 }
 
-// NewOIDC makes the sign-in for cfg's provider. A nil client has a timeout of five seconds.
+// NewOIDC returns the sign-in for cfg's provider. If client is nil, a client with a timeout
+// of five seconds is used.
 func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() time.Time) *OIDC {
 	if client == nil {
 		client = &http.Client{Timeout: 5 * time.Second}
@@ -53,7 +53,7 @@ func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() tim
 	return &OIDC{cfg: cfg, sealer: sealer, client: client, now: now}
 }
 
-// Name returns the provider's name as people see it.
+// Name returns the provider's display name.
 func (o *OIDC) Name() string {
 	if o.cfg.Name != "" {
 		return o.cfg.Name
@@ -63,8 +63,8 @@ func (o *OIDC) Name() string {
 	return host
 }
 
-// Purpose says what a sign-in is for. It is sealed into the flow, so the second step
-// cannot be used for another purpose.
+// Purpose is the purpose of a sign-in. It is sealed into the flow, so the second step cannot
+// be used for another purpose.
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
 	Name    string `json:"n,omitempty"`
@@ -79,8 +79,8 @@ type oidcFlow struct {
 	Purpose  Purpose `json:"p"`
 }
 
-// Begin returns the address to send the browser to, and the flow that the browser must
-// keep.
+// Begin returns the URL for redirecting the browser, and the flow that the browser must
+// store.
 func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
 	cfg, _, err := o.setup(ctx)
 	if err != nil {
@@ -93,34 +93,35 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 	return cfg.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), flow, nil
 }
 
-// Return has the parameters with which the provider sent the browser back.
+// Return is the parameters with which the provider redirected the browser back.
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
-// errRefused returns the same error for every fault in the provider's answer. It only
-// logs the reason, because the person who sees the error may have forged the response.
+// errRefused returns the same error for every fault in the provider's response. It only logs
+// the reason, because the person who sees the error may have forged the response.
 func errRefused(ctx context.Context, why string, err error) error {
-	slog.WarnContext(ctx, "sign-in refused", "reason", why, "error", err)
-	return apierr.New(apierr.Forbidden, "The identity provider's answer could not be verified. Start again.")
+	slog.WarnContext(ctx, "sign-in rejected", "reason", why, "error", err)
+	return apierr.New(apierr.Forbidden, "The identity provider's response could not be verified. Start over.")
 }
 
-// Finish verifies the provider's answer.
+// Finish verifies the provider's response.
 func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, error) {
 	var f oidcFlow
 	if err := o.sealer.open("oidc", r.Flow, &f); err != nil {
 		return member.Proof{}, Purpose{}, err
 	}
-	// The state ties the response to the browser that began the flow. Without it, a link could
-	// sign a visitor in as somebody else.
+	// The state binds the response to the browser that began the flow. Without it, a link
+	// could sign a visitor in as somebody else.
 	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
 		return member.Proof{}, Purpose{}, ErrFlow
 	}
-	// RFC 9207: the response need not name its issuer, but if it does, the issuer must be ours.
+	// RFC 9207: the response need not contain its issuer, but if it does, the issuer must be
+	// the configured one.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
-		return member.Proof{}, Purpose{}, errRefused(ctx, "answer of another issuer", nil)
+		return member.Proof{}, Purpose{}, errRefused(ctx, "response of another issuer", nil)
 	}
 	if r.Error != "" || r.Code == "" {
 		slog.InfoContext(ctx, "sign-in not completed at the identity provider", "error", r.Error)
-		return member.Proof{}, Purpose{}, apierr.New(apierr.Forbidden, "The identity provider did not sign you in. Start again.")
+		return member.Proof{}, Purpose{}, apierr.New(apierr.Forbidden, "The identity provider did not sign you in. Start over.")
 	}
 	cfg, provider, err := o.setup(ctx)
 	if err != nil {
@@ -128,7 +129,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	}
 	token, err := cfg.Exchange(oidc.ClientContext(ctx, o.client), r.Code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
-		// A refusal is final for this code. Server errors and lost connections may be
+		// A rejection is final for this code. Server errors and lost connections may be
 		// temporary.
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError {
@@ -145,8 +146,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err != nil {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
 	}
-	// The nonce ties the token to this flow: a token issued for another sign-in does not prove
-	// anything.
+	// The nonce binds the token to this flow: a token of another sign-in proves nothing.
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
 	}
@@ -162,7 +162,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 	if err := id.Claims(&claims); err != nil {
 		return member.Proof{}, fmt.Errorf("read claims: %w", err)
 	}
-	// With several audiences, the token must say that it was made for us.
+	// With several audiences, the authorized party of the token must be our client.
 	if azp, has := claims["azp"].(string); has && azp != o.cfg.ClientID || !has && len(id.Audience) > 1 {
 		return member.Proof{}, errors.New("token for another party")
 	}
@@ -175,8 +175,8 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 			p.Name = short(text)
 		}
 	}
-	// Some providers send the text "true". Any other value means not verified, and an
-	// unverified address is not even shown.
+	// Some providers send the text "true". Any other value means not verified. An unverified
+	// address is not shown either.
 	if v := claims["email_verified"]; v == true || v == "true" {
 		if text, ok := claims["email"].(string); ok {
 			p.Email = short(text)
@@ -185,7 +185,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 	return p, nil
 }
 
-// short cuts a provider's text to the length of a name.
+// short truncates a provider's text to the maximum length of a name.
 func short(s string) string {
 	r := []rune(strings.TrimSpace(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")))
 	return string(r[:min(len(r), 100)])
@@ -209,23 +209,23 @@ func texts(v any) []string {
 	return out
 }
 
-// setup discovers the provider, once. For a second after a failure it does not try
-// again, so that it does not flood a provider that is down.
+// setup discovers the provider once. After a failure, it does not retry for a second, so it
+// does not flood a provider that is down.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
-	// Hold the lock while discovering: one sign-in asks the provider, and the others wait for
-	// its response.
+	// Hold the lock during the discovery: one sign-in queries the provider, and the others
+	// wait for its response.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.provider == nil {
 		if o.now().Sub(o.tried) < time.Second {
-			return nil, nil, apierr.Down(errors.New("identity provider was unreachable a moment ago"))
+			return nil, nil, apierr.Down(errors.New("identity provider was unreachable less than a second ago"))
 		}
-		// The provider keeps this context for fetching keys later, so it must not
-		// end with the request; the client's timeout bounds each call.
+		// The provider keeps this context for fetching keys later, so it must not end with
+		// the request. The client's timeout bounds each call.
 		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.client), o.cfg.Issuer)
 		if err != nil {
 			o.tried = o.now()
-			slog.WarnContext(ctx, "identity provider cannot be discovered", "issuer", o.cfg.Issuer, "error", err)
+			slog.WarnContext(ctx, "cannot discover the identity provider", "issuer", o.cfg.Issuer, "error", err)
 			return nil, nil, apierr.Down(fmt.Errorf("discover identity provider: %w", err))
 		}
 		o.provider = p

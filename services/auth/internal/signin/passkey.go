@@ -18,15 +18,15 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Passkeys signs in by WebAuthn: the device finds the key by itself, and asks its owner
-// for a PIN or a fingerprint. Passkeys does not ask for attestation, because it accepts
-// every make of device.
+// Passkeys signs in with WebAuthn: the device finds the key without a user name, and asks its
+// owner for a PIN or a fingerprint. Passkeys does not request attestation, because it accepts
+// every kind of device.
 type Passkeys struct {
 	w      *webauthn.WebAuthn
 	sealer *Sealer
 }
 
-// NewPasskeys makes the passkey sign-in for pages of baseURL.
+// NewPasskeys returns the passkey sign-in for pages of baseURL.
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
@@ -46,8 +46,8 @@ func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	return &Passkeys{w: w, sealer: sealer}, nil
 }
 
-// Work reports whether browsers allow passkeys at the base address: they do on https
-// and on localhost, and nowhere else.
+// Work reports whether browsers allow passkeys at the base URL. They do so only on https and
+// on localhost.
 func Work(baseURL string) bool {
 	u, err := url.Parse(baseURL)
 	if err != nil {
@@ -57,7 +57,7 @@ func Work(baseURL string) bool {
 	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// holder presents a person to the WebAuthn library.
+// holder is a person in the form that the WebAuthn library needs.
 type holder struct {
 	id, name    string
 	credentials []webauthn.Credential
@@ -70,11 +70,11 @@ func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentia
 
 type passkeyFlow struct {
 	Session webauthn.SessionData `json:"s"`
-	Holder  string               `json:"h,omitempty"` // the session's hash, when a passkey is added
+	Holder  string               `json:"h,omitempty"` // the session's hash if a passkey is added
 }
 
-// BeginAdd returns the options for a new passkey of the person. sessionHash ties
-// the flow to the session that began it.
+// BeginAdd returns the options for a new passkey of the person. sessionHash binds the flow to
+// the session that began it.
 func (p *Passkeys) BeginAdd(person, name, sessionHash string, has []member.Passkey) (options []byte, flow string, err error) {
 	h := holder{id: person, name: name}
 	for _, k := range has {
@@ -101,7 +101,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	if err := p.sealer.open("passkey add", flow, &f); err != nil {
 		return member.Passkey{}, err
 	}
-	// If the flow began in another session, somebody may have planted it in this browser.
+	// If the flow began in another session, an attacker may have planted it in this browser.
 	if f.Holder != sessionHash {
 		return member.Passkey{}, ErrFlow
 	}
@@ -135,14 +135,14 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 	if err != nil {
 		return nil, "", fmt.Errorf("begin passkey: %w", err)
 	}
-	// The kind is part of the seal, so a flow that adds a passkey cannot be finished as a
+	// The kind is part of the seal, so a flow for adding a passkey cannot be finished as a
 	// sign-in.
 	flow, err := p.sealer.seal("passkey "+kind, f)
 	return text, flow, err
 }
 
-// FinishSignIn verifies the device's signature. find looks a passkey up by its
-// credential's hash. The challenge that FinishSignIn returns may be used once.
+// FinishSignIn verifies the device's signature. find looks up a passkey by its credential's
+// hash. The returned challenge may be used only once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,
 	flow string,
@@ -158,15 +158,15 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Keep the error of find, since the library turns each one into a bad request: an outage of
-	// the store must not look like a wrong passkey.
+	// Keep the error of find, because the library converts every error to a bad request. An
+	// outage of the store must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {
 			return nil, failed
 		}
 		if found.PersonID != string(userHandle) {
-			return nil, errors.New("another person's handle")
+			return nil, errors.New("user handle of another person")
 		}
 		c, err := credential(found)
 		return holder{id: found.PersonID, credentials: []webauthn.Credential{c}}, err
@@ -177,7 +177,7 @@ func (p *Passkeys) FinishSignIn(
 	case err != nil:
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	case c.Authenticator.CloneWarning:
-		return member.Passkey{}, "", RefusedPasskey(ctx, errors.New("the signature counter went back: a copy of the key is in use"))
+		return member.Passkey{}, "", RefusedPasskey(ctx, errors.New("the signature counter decreased, so a copy of the key may be in use"))
 	}
 	if found.Credential, err = json.Marshal(c); err != nil {
 		return member.Passkey{}, "", fmt.Errorf("keep passkey: %w", err)
@@ -185,13 +185,13 @@ func (p *Passkeys) FinishSignIn(
 	return found, f.Session.Challenge, nil
 }
 
-// RefusedPasskey returns the same error for every refused passkey. It only logs the reason.
+// RefusedPasskey returns the same error for every rejected passkey. It only logs the reason.
 func RefusedPasskey(ctx context.Context, err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {
 		err = fmt.Errorf("%w (%s)", err, detail.DevInfo)
 	}
-	slog.WarnContext(ctx, "passkey refused", "error", err)
+	slog.WarnContext(ctx, "passkey rejected", "error", err)
 	return apierr.New(apierr.Forbidden, "This passkey is not known here or could not be verified. Try again, or sign in another way.")
 }
 

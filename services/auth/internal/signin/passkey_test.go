@@ -9,7 +9,7 @@ func TestPasskeysWorkOnHTTPSAndLocalhost(t *testing.T) {
 		"http://go.example.com": false, "http://127.0.0.1:8080": false, "http://localhost.example.com": false,
 	} {
 		if got := Work(base); got != want {
-			t.Errorf("Work(%q) = %v", base, got)
+			t.Errorf("Work(%q) = %v, want %v", base, got, want)
 		}
 	}
 }

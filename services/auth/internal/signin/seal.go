@@ -1,9 +1,9 @@
-// Package signin proves who somebody is: by an identity provider (OpenID Connect)
-// or by a passkey. It does not know members. The proof goes to package member, which
-// decides whether that person may sign in.
+// Package signin authenticates a person: by an identity provider (OpenID Connect) or by a
+// passkey. It has no members. Package member gets the proof and decides whether the person
+// may sign in.
 //
-// Both ways have two steps. The browser keeps the data in between (state, nonce, PKCE
-// verifier, challenge), sealed, so any replica can handle the second step.
+// Both ways have two steps. The browser stores the data between them (state, nonce, PKCE
+// verifier, challenge) in sealed form, so any replica can handle the second step.
 package signin
 
 import (
@@ -19,11 +19,11 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is the response to a second step if the data of the first step is missing, too
-// old, changed or from another browser.
-var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start again.")
+// ErrFlow is the error of a second step if the data of the first step is missing, too old,
+// changed or from another browser.
+var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start over.")
 
-// Sealer encrypts the data that a browser keeps between the two steps.
+// Sealer encrypts the data that a browser stores between the two steps.
 type Sealer struct {
 	key *seal.Key
 	now func() time.Time
@@ -53,7 +53,8 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
-	// Every failure gives the same response, so somebody who changed the text learns nothing from it.
+	// Every failure has the same error, so somebody who has changed the text gets no
+	// information.
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
 	if err != nil {
 		return ErrFlow

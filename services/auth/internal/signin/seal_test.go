@@ -15,9 +15,9 @@ func TestTheFormatOfFlowsStays(t *testing.T) {
 	}
 	var got map[string]string
 	if err := s.open("oidc", flow, &got); err != nil || got["state"] != "abc" {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("open returned error %[2]v and %[1]v, want the state abc", got, err)
 	}
 	if err := s.open("passkey", flow, &got); err == nil {
-		t.Error("the flow opened as another kind")
+		t.Error("open accepted a flow of another kind, want an error")
 	}
 }

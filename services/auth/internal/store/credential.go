@@ -11,24 +11,24 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// owner names the account and member of a key or session.
+// owner is the account and member of a key or session.
 type owner struct {
 	account string
-	member  string // "" for a key that no member made
+	member  string // "" for a key that no member created
 	session bool
 }
 
-// Credential finds a key or session by hash, with its account and its member, all as of
-// one instant: the documents of one batch read are a consistent snapshot.
-// account.ErrNoKey means that there is no such key.
+// Credential looks up a key or session by hash, with its account and its member, all as of
+// the same time: the documents of one batch read are a consistent snapshot. It returns
+// account.ErrNoKey if there is no such key.
 func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
 	of, known := s.owners.GetIfPresent(hash)
 	if !known {
 		if of, err = s.ownerOf(ctx, hash); err != nil {
 			return c, err
 		}
-		// An unknown hash is not cached here: the key may be created a moment later, and callers
-		// already cache misses for some seconds.
+		// Do not cache an unknown hash: the key may be created soon, and callers already
+		// cache misses for some seconds.
 		s.owners.Set(hash, of)
 	}
 	kept := keys.collection
@@ -45,15 +45,15 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 		found[snap.Ref.Parent.ID] = snap
 	}
 	if found[kept] == nil || found[accounts.collection] == nil {
-		// The next call looks among keys and sessions again.
+		// The next call searches keys and sessions again.
 		s.owners.Invalidate(hash)
 		return c, account.ErrNoKey
 	}
 	return credential(found, of)
 }
 
-// ownerOf looks for the hash among keys and sessions in one round trip: the hash
-// does not tell which it is.
+// ownerOf searches keys and sessions for the hash in one round trip, because a hash may be of
+// either kind.
 func (s *Store) ownerOf(ctx context.Context, hash string) (owner, error) {
 	key, session := s.db.Ref(keys.collection, hash), s.db.Ref(sessions.collection, hash)
 	if key == nil {
@@ -78,7 +78,7 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 		return c, err
 	}
 	// The credential of a removed member keeps the member's id but has no role, so it has no
-	// scopes. Without the id, Scopes would fall back to the key's own.
+	// scopes. Without the id, Scopes would fall back to the key's own scopes.
 	c.Member.ID = of.member
 	if snap := found[members.collection]; snap != nil {
 		m, err := members.read(snap)
@@ -102,14 +102,14 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	return c, nil
 }
 
-// Touch records when a key or a session was last used. It returns account.ErrNoKey if the key or
-// session is gone.
+// Touch records when a key or a session was last used. It returns account.ErrNoKey if the key
+// or session no longer exists.
 func (s *Store) Touch(ctx context.Context, hash string, session bool, at time.Time) error {
 	ref, field := s.db.Ref(keys.collection, hash), "lastUsedAt"
 	if session {
 		ref, field = s.db.Ref(sessions.collection, hash), "seenAt"
 	}
-	// Update fails if there is no document. Set would bring back a key that was just erased.
+	// Update fails if there is no document. Set would restore a key that was just erased.
 	err := s.db.Update(ctx, "note use", ref, []firestore.Update{{Path: field, Value: at}})
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return account.ErrNoKey

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// kind describes where one kind of record is stored and how to read it.
+// kind describes how one kind of record is stored and read.
 type kind[T any] struct {
 	collection string
 	read       func(firestoredb.Snap) (T, error)
@@ -23,7 +23,7 @@ type kind[T any] struct {
 	order      func(a, b T) int // sorts lists; may be nil
 }
 
-// used is the collection of names that may be used only once.
+// used is the collection of the names that [transaction.UseOnce] has used up.
 const used = "usedOnce"
 
 var (
@@ -92,9 +92,9 @@ type keyDoc struct {
 	MadeBy     string            `firestore:"madeBy,omitempty"` // the member behind the key
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	LastUsedAt time.Time         `firestore:"lastUsedAt,omitzero"`
-	ExpiresAt  int64             `firestore:"expiresAt"` // ms, even for the zero time: callers may send dates that no timestamp can hold
+	ExpiresAt  int64             `firestore:"expiresAt"` // in ms, because callers may send dates outside the range of a timestamp
 	RevokedAt  time.Time         `firestore:"revokedAt,omitzero"`
-	InUse      bool              `firestore:"inUse"` // counts towards the limit of keys; false once revoked, or found expired
+	InUse      bool              `firestore:"inUse"` // counts towards the limit of keys; false when revoked or found expired
 }
 
 type (
@@ -143,7 +143,7 @@ type (
 		SeenAt    time.Time `firestore:"seenAt"`
 		EndedAt   time.Time `firestore:"endedAt,omitzero"`
 		Open      bool      `firestore:"open"`
-		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session expires, so that until then it is refused as expired, not as unknown
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session expires; until then, it is rejected as expired and not as unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
@@ -156,7 +156,7 @@ type (
 		ID         string    `firestore:"id"`
 		Hash       string    `firestore:"-"` // names the document
 		PersonID   string    `firestore:"personId"`
-		MemberID   string    `firestore:"memberId"` // the one membership that it opens; "" for all
+		MemberID   string    `firestore:"memberId"` // its only membership; "" for all
 		Name       string    `firestore:"name"`
 		Credential []byte    `firestore:"credential"`
 		CreatedAt  time.Time `firestore:"createdAt"`
@@ -197,13 +197,13 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	}
 }
 
-// known leaves out scopes that a newer release wrote. They have no effect here. If they stayed
-// in the set, a key could pass them on without a check, and they would exceed every role.
+// known removes scopes that a newer release wrote. They have no effect here. Otherwise, a key
+// could grant them without a check, and they would exceed every role.
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
-	// InUse stays true for an expired key until Add retires it. Readers compare the times
-	// anyway.
+	// InUse remains true for an expired key until Add retires it. Readers compare the times
+	// too.
 	return keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, Scopes: k.Scopes,
 		CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt.UnixMilli(), RevokedAt: k.RevokedAt, InUse: k.RevokedAt.IsZero(),
@@ -266,8 +266,8 @@ func fromSession(x member.Session) sessionDoc {
 
 func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
-// identityID names an identity by a hash, because an issuer is an address, and its slashes are
-// not allowed in a document's name.
+// identityID returns a hash as the document name of an identity, because an issuer is a URL,
+// and slashes are not allowed in a document name.
 func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
 
 func hashOf(text string) string {

@@ -9,15 +9,14 @@ import (
 	"testing"
 )
 
-// quiet lists the functions that write a record without an event, each with its reason. A
-// write cannot forget its event, since the event is an argument. It can only pass
-// events.Quiet.
+// quiet lists the functions that write a record without an event, each with its reason. Every
+// write has its event as an argument, so only a write with events.Quiet has no event.
 var quiet = map[string]string{
 	"account.Roll":           "one event describes both keys",
 	"member.putRole":         "how a person signs in is not a record of an account",
 	"member.takeBeyond":      "sign-in links are not shown anywhere",
 	"member.UseLink":         "how a person signs in is not a record of an account",
-	"member.byGroups":        "how a person signs in is not a record of an account, and the time of a group's confirmation is not visible",
+	"member.byGroups":        "how a person signs in is not a record of an account, and the time of the group's confirmation is not visible",
 	"member.open":            "the notice that a session shows to the member is not visible to others",
 	"member.Connect":         "how a person signs in is not a record of an account",
 	"member.AddPasskey":      "how a person signs in is not a record of an account",
@@ -29,8 +28,8 @@ var quiet = map[string]string{
 	"tenancy.Settle":         "whether the other services know about a decision is not visible",
 }
 
-// TestEveryWriteHasItsEvent reads the code that changes accounts. Each function that
-// writes a record without an event must be listed above with a reason.
+// TestEveryWriteHasItsEvent parses the code that changes accounts. Each function that writes
+// a record without an event must be listed above with a reason.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
 	left := map[string]bool{}
@@ -41,7 +40,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	for _, dir := range []string{"account", "member", "tenancy"} {
 		files, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil || len(files) == 0 {
-			t.Fatalf("no source in %s: %v", dir, err)
+			t.Fatalf("found no source files in %s (error %v)", dir, err)
 		}
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
@@ -70,6 +69,6 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 		}
 	}
 	for what := range left {
-		t.Errorf("%s writes its event now, or is gone: remove its reason (%s)", what, quiet[what])
+		t.Errorf("%s writes an event or no longer exists; remove its reason (%s)", what, quiet[what])
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// keeper is a service with records. It records the calls that auth makes.
+// keeper is a fake service with records of accounts. It records the calls from auth.
 type keeper struct {
 	tenant.Holder
 	down, erased bool
@@ -46,15 +46,15 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 		return a.Pending
 	}
 	if _, err := accounts.Change(ctx, acc, account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable || !pending() {
-		t.Errorf("while links is down: %v", err)
+		t.Errorf("Change while links is down returned %v, want UNAVAILABLE and a pending account", err)
 	}
 	if _, err := tenants.Repeat(ctx); err == nil {
-		t.Error("Settle returned no error although links is down")
+		t.Error("Repeat while links is down returned nil, want an error")
 	}
 	links.down = false
 	for range 2 { // the second round must not call links again
 		if _, err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
-			t.Errorf("after the outage: %v, links got %v", err, links.told)
+			t.Errorf("Repeat after the outage returned %v and links got %v, want nil and one suspension", err, links.told)
 		}
 	}
 	links.told = nil
@@ -63,15 +63,15 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := tenants.Repeat(ctx); err != nil || !pending() {
-			t.Errorf("an erasure that is not complete: %v", err)
+			t.Errorf("Repeat of an incomplete erasure returned %v, want nil and a pending account", err)
 		}
 	}
 	links.erased = true
 	if _, err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
-		t.Errorf("%v, links got %v", err, links.told)
+		t.Errorf("Repeat after the erasure returned %v and links got %v, want nil and four calls", err, links.told)
 	}
 	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
-		t.Errorf("the account still exists: %v", err)
+		t.Errorf("Account after the erasure returned %v, want %v", err, account.ErrNoAccount)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	}
 	if _, err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
-		t.Errorf("%v, links got %d calls", err, len(links.told))
+		t.Errorf("Repeat returned %v and links got %d calls, want nil and the suspension of acc_101", err, len(links.told))
 	}
 	first, err := w.db.Read(t.Context(), "get account", w.db.Ref("accounts", "acc_000"))
 	if err != nil {
@@ -94,7 +94,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	}
 	d, err := w.Erasing().Depth(t.Context())
 	if err != nil || d.N != 101 || !d.Oldest.Equal(first[0].UpdateTime) {
-		t.Errorf("%d erasures, the oldest since %v, %v; want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
+		t.Errorf("got %d erasures, the oldest since %v (error %v); want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
 	}
 }
 
@@ -110,14 +110,14 @@ func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
 		now.Name = "Renamed"
 		tx.PutAccount(&now, events.Quiet)
 		if now.Version != 2 {
-			t.Errorf("the change returned version %d", now.Version)
+			t.Errorf("the change returned version %d, want 2", now.Version)
 		}
 		return errors.Join(err, tx.Authority(a.ID), tx.Again(a.ID))
 	})
 	if got, err := w.Account(t.Context(), a.ID); err != nil || got.Version != 2 || got.Name != "Renamed" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got account %+v and error %v, want version 2 and the new name", got, err)
 	}
 	if told := w.told.take(); !slices.Equal(told, []string{a.ID + "@2"}) {
-		t.Errorf("replicas got %v", told)
+		t.Errorf("replicas were notified of %v, want one notification of version 2", told)
 	}
 }

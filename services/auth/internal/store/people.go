@@ -32,7 +32,7 @@ func (r reads) LinkByID(id string) (member.Link, error) { return first(r, links,
 
 func (r reads) OpenLinks(accountID string) ([]member.Link, error) {
 	found, err := many(r, links, r.s.where(links.collection, "accountId", accountID))
-	// Firestore removes expired links by itself, but up to a day late.
+	// Firestore removes expired links automatically, but up to a day late.
 	now := r.s.db.Now()
 	return slices.DeleteFunc(found, func(l member.Link) bool { return !now.Before(l.ExpiresAt) }), err
 }
@@ -63,13 +63,13 @@ func (r reads) Device(userCode string) (member.Device, error) {
 	return first(r, devices, "userCode", userCode)
 }
 
-// GroupMembers lists all members that a group map made. Only one account at a time maps
-// groups, and it has at most [member.MaxMembers].
+// GroupMembers lists all members that a group map created. Only one account at a time has a
+// group map, and it has at most [member.MaxMembers].
 func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 	return many(s.look(ctx), members, s.where(members.collection, "fromGroups", true))
 }
 
-// inAtOnce is the maximum number of values in one "in" filter of Firestore.
+// inAtOnce is the maximum number of values in an "in" filter of Firestore.
 const inAtOnce = 30
 
 // WaysOf lists how these people sign in.
@@ -81,7 +81,7 @@ func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identi
 	of := func(collection string, people []string) firestore.Query {
 		return s.db.Collection(collection).Where("personId", "in", people)
 	}
-	// Each query fills its own element, so the goroutines need no lock.
+	// Each query sets its own element, so the goroutines need no lock.
 	for i, people := range chunks {
 		g.Go(func() (err error) {
 			known[i], err = many(s.look(ctx), identities, of(identities.collection, people))

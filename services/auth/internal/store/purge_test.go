@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// This test erases people's accounts one after the other. A person's ways to sign in stay
-// for as long as another account needs them.
+// This test erases a person's accounts one after the other. The ways to sign in are kept
+// while another account needs them.
 func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -46,7 +46,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 			}
 		}
 		if left, err := b.Look(ctx).Members(a.ID); err != nil || len(left) > 0 {
-			t.Errorf("%d members are left, %v", len(left), err)
+			t.Errorf("the account has %d members (error %v), want none", len(left), err)
 		}
 	}
 	knows := func(when string, want ...string) {
@@ -62,18 +62,18 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (len(keys) == 1) != known || (len(ids) == 1) != known || len(keys) > 1 {
-				t.Errorf("%s, %s has %d passkeys and %d identities", when, person, len(keys), len(ids))
+				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each or none", when, person, len(keys), len(ids))
 			}
 			if _, err := b.Look(ctx).Passkey("hash_" + person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
-				t.Errorf("%s, the passkey of %s: %v", when, person, err)
+				t.Errorf("%s: look-up of the passkey of %s returned %v, want it only while the person is known", when, person, err)
 			}
 		}
 	}
-	knows("at first", "alone", "both", "other")
+	knows("before the first erasure", "alone", "both", "other")
 	purge(first)
 	knows("after the first account", "both", "other")
 	purge(second)
-	knows("after both")
+	knows("after both erasures")
 
 	// Two accounts that are erased at the same time do not wait for each other.
 	third, fourth := newAccount(t, b), newAccount(t, b)

@@ -11,19 +11,20 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// scene has Pat, who was invited to Mallory's account and later joins another one.
-// Mallory is an admin of the first account and tries everything that an admin can do.
+// scene has two persons. Pat was invited to Mallory's account and later joins another
+// account. Mallory is an admin of the first account and tries everything that an admin can
+// do.
 type scene struct {
 	t       *testing.T
 	people  *member.Service
-	one     account.Account // Mallory's
+	one     account.Account // Mallory's session
 	two     account.Account
 	mallory *identity.Principal
-	pat     member.Session // Pat's own, in one
-	patTwo  member.Session // and in two, after Pat has joined
+	pat     member.Session // Pat's own session in the first account
+	patTwo  member.Session // Pat's own session in the second account, after Pat has joined
 	tokens  int
 
-	// The sessions and passkeys that Mallory has in the end.
+	// The sessions and passkeys that Mallory has at the end.
 	sessions []member.Session
 	passkeys []string
 }
@@ -52,7 +53,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// enter makes a member with the operator's link and signs them in.
+// enter creates a member with the operator's link and signs them in.
 func (s *scene) enter(a account.Account, role identity.Role) member.Session {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -78,16 +79,16 @@ func (s *scene) accept(token identity.Key, as string) member.Session {
 	return x
 }
 
-// join lets Pat join the other account in their own browser.
+// join makes Pat join the other account in their own browser.
 func (s *scene) join() {
 	s.t.Helper()
 	s.patTwo = s.accept(s.invite(s.two, identity.Member), s.pat.Hash)
 	if s.patTwo.PersonID != s.pat.PersonID {
-		s.t.Fatal("Pat joined as somebody else")
+		s.t.Fatal("Pat joined as another person, want the same person")
 	}
 }
 
-// link makes a sign-in link for the member, if by may.
+// link creates a sign-in link for the member if by may do so.
 func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, error) {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -95,7 +96,7 @@ func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, err
 	return token, err
 }
 
-// use signs Mallory in with a link and keeps the session, unless the link is refused.
+// use signs Mallory in with a link and keeps the session, unless the link is rejected.
 func (s *scene) use(token identity.Key, proof *member.Proof, as string) (member.Session, error) {
 	x, err := s.people.UseLink(s.t.Context(), token, "", proof, as, s.browser())
 	return x, s.hold(x, err)
@@ -138,15 +139,15 @@ func (s *scene) byPasskey(hash string) (member.Session, error) {
 	return x, s.hold(x, err)
 }
 
-// opens returns how Mallory can reach the other account in the end, or "" if there is no
-// way.
+// opens returns how Mallory can get access to the other account at the end, or "" if there is
+// no way.
 func (s *scene) opens() string {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, hash := range s.passkeys {
-		_, _ = s.byPasskey(hash) // a refusal opens no session; sessions are checked below
+		_, _ = s.byPasskey(hash) // an error opens no session; sessions are checked below
 	}
-	third := s.accept(s.invite(s.one, identity.Viewer), "") // a made-up person, who is Mallory
+	third := s.accept(s.invite(s.one, identity.Viewer), "") // a fictitious person, who is Mallory
 	s.sessions = append(s.sessions, third)
 	for _, x := range s.sessions {
 		if x.AccountID == s.two.ID {
@@ -170,8 +171,8 @@ func (s *scene) opens() string {
 	return ""
 }
 
-// This test tries everything that an admin of one account could do to reach another
-// account of a member. In cases called "before they joined", Pat is only in Mallory's
+// This test tries everything that an admin of one account could do to get access to another
+// account of a member. In the cases with "before they joined", Pat is only in Mallory's
 // account, like any invited person without a passkey.
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
@@ -185,36 +186,36 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 		has     = apierr.HasSignIn
 		never   = apierr.Forbidden
 		lacks   = apierr.InsufficientScope
-		allowed = apierr.Code("") // it works, but reaches no other account
+		allowed = apierr.Code("") // it succeeds, but gives no access to another account
 	)
 	for _, try := range []struct {
 		name string
 		want apierr.Code
 		do   func(s *scene) error
 	}{
-		{"a link for somebody who is in both accounts", has, func(s *scene) error {
+		{"link for a member of both accounts", has, func(s *scene) error {
 			s.join()
 			_, err := s.link(s.mallory, s.pat.MemberID)
 			return err
 		}},
-		{"a link for their membership in the other account", noLink, func(s *scene) error {
+		{"link for the membership in the other account", noLink, func(s *scene) error {
 			s.join()
 			_, err := s.link(s.mallory, s.patTwo.MemberID)
 			return err
 		}},
-		{"a link made before they joined, used after", has, func(s *scene) error {
+		{"link created before they joined and used after it", has, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			s.join()
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"a link used before they joined", allowed, func(s *scene) error {
+		{"link used before they joined", allowed, func(s *scene) error {
 			s.asPat()
 			s.join()
 			return nil
 		}},
-		{"a link used twice", noLink, func(s *scene) error {
+		{"link used twice", noLink, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			_, err = s.use(token, nil, "")
@@ -223,7 +224,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"a link used with Mallory's own identity", allowed, func(s *scene) error {
+		{"link used with Mallory's own identity", allowed, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			mine := mallorys()
@@ -232,39 +233,39 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			s.join()
 			x, err := s.people.SignIn(s.t.Context(), *mine, member.GroupMap{}, s.browser())
 			if s.hold(x, err) == nil {
-				s.t.Error("the identity was stored")
+				s.t.Error("the identity of Mallory was stored, want it rejected")
 			}
 			return nil
 		}},
-		{"a passkey added by the link before they joined", allowed, func(s *scene) error {
+		{"passkey added by the link before they joined", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.plant(x))
 			s.join()
 			return nil
 		}},
-		{"a second passkey, added in a session of the first", allowed, func(s *scene) error {
+		{"second passkey added in a session of the first", allowed, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			x, err := s.byPasskey(s.passkeys[0])
 			s.must(err)
 			s.join()
 			return s.plant(x)
 		}},
-		{"a second passkey, added in the link's session", has, func(s *scene) error {
+		{"second passkey added in the session of the link", has, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.plant(x))
 			return s.plant(x)
 		}},
-		{"a passkey added by the link after they joined", has, func(s *scene) error {
+		{"passkey added by the link after they joined", has, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			return s.plant(x)
 		}},
-		{"a passkey added by the link after they added their own", has, func(s *scene) error {
+		{"passkey added by the link after they added their own", has, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.people.AddPasskey(s.t.Context(), s.pat.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
 			return s.plant(x)
 		}},
-		{"an identity connected by the link before they joined", never, func(s *scene) error {
+		{"identity connected by the link before they joined", never, func(s *scene) error {
 			mine := mallorys()
 			err := s.people.Connect(s.t.Context(), s.asPat().Hash, *mine)
 			s.join()
@@ -272,20 +273,20 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_ = s.hold(x, failed)
 			return err
 		}},
-		{"an identity connected in a session of the planted passkey", never, func(s *scene) error {
+		{"identity connected in a session of the planted passkey", never, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			x, err := s.byPasskey(s.passkeys[0])
 			s.must(err)
 			return s.people.Connect(s.t.Context(), x.Hash, *mallorys())
 		}},
-		{"a third account joined as them, by the link's session", allowed, func(s *scene) error {
+		{"third account joined as Pat in the session of the link", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			third := newAccount(s.t, w)
 			_, err := s.use(s.invite(third, identity.Owner), nil, x.Hash)
 			return err
 		}},
-		{"a third account joined as them, by the planted passkey's session", allowed, func(s *scene) error {
+		{"third account joined as Pat in the session of the planted passkey", allowed, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			s.join()
 			x, err := s.byPasskey(s.passkeys[0])
@@ -293,19 +294,19 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(s.invite(newAccount(s.t, w), identity.Owner), nil, x.Hash)
 			return err
 		}},
-		{"Mallory's own account joined as them, by the link's session", allowed, func(s *scene) error {
+		{"Mallory's own account joined as Pat in the session of the link", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Viewer), nil, x.Hash)
 			return err
 		}},
-		{"switching by the link's session", never, func(s *scene) error {
+		{"switch in the session of the link", never, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
 			return s.hold(y, err)
 		}},
-		{"switching by the planted passkey's session", never, func(s *scene) error {
+		{"switch in the session of the planted passkey", never, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			s.join()
 			x, err := s.byPasskey(s.passkeys[0])
@@ -313,35 +314,35 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
 			return s.hold(y, err)
 		}},
-		{"an invitation in their name, accepted by an unknown person", allowed, func(s *scene) error {
+		{"invitation in Pat's name, accepted by an unknown person", allowed, func(s *scene) error {
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Admin), nil, "")
 			return err
 		}},
-		{"an invitation in their name, accepted with their member's id", allowed, func(s *scene) error {
+		{"invitation in Pat's name, accepted with Pat's member id", allowed, func(s *scene) error {
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Admin), nil, s.patTwo.MemberID)
 			return err
 		}},
-		{"an invitation in their name, accepted with an identity with their address", allowed, func(s *scene) error {
+		{"invitation in Pat's name, accepted with an identity with Pat's address", allowed, func(s *scene) error {
 			s.must(s.people.Connect(s.t.Context(), s.pat.Hash, member.Proof{Issuer: "https://idp.example", Subject: identity.NewNonce(), Email: "pat@example.com"}))
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Admin), mallorys(), "")
 			return err
 		}},
-		{"removal, and an invitation in their name", allowed, func(s *scene) error {
+		{"removal followed by an invitation in Pat's name", allowed, func(s *scene) error {
 			s.join()
 			s.must(s.people.Remove(s.t.Context(), s.mallory, s.one.ID, s.pat.MemberID))
 			_, err := s.use(s.invite(s.one, identity.Viewer), nil, "")
 			return err
 		}},
-		{"a link by an API key with all scopes", lacks, func(s *scene) error {
+		{"link created by an API key with all scopes", lacks, func(s *scene) error {
 			key := *s.mallory
 			key.Session = false
 			_, err := s.link(&key, s.pat.MemberID)
 			return err
 		}},
-		{"a link for an owner of both", lacks, func(s *scene) error {
+		{"link for an owner of both accounts", lacks, func(s *scene) error {
 			owner := identity.Owner
 			_, err := s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
 			s.must(err)
@@ -349,7 +350,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.link(s.mallory, s.pat.MemberID)
 			return err
 		}},
-		{"a link that waits until they are an owner", noLink, func(s *scene) error {
+		{"link used after Pat has become an owner", noLink, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			owner := identity.Owner
@@ -358,7 +359,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"a session of the link that waits until they are an owner", apierr.NotFound, func(s *scene) error {
+		{"session of the link used after Pat has become an owner", apierr.NotFound, func(s *scene) error {
 			x := s.asPat()
 			owner := identity.Owner
 			_, err := s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
@@ -366,19 +367,19 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, _, err = s.people.Person(s.t.Context(), x.Hash)
 			return err
 		}},
-		{"a link kept until after Mallory's own removal", noLink, func(s *scene) error {
+		{"link used after the removal of Mallory", noLink, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			s.must(s.people.Remove(s.t.Context(), nil, s.one.ID, s.mallory.MemberID))
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"ending their session in the other account", apierr.NotFound, func(s *scene) error {
+		{"ending Pat's session in the other account", apierr.NotFound, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			return s.people.End(s.t.Context(), x.Hash, s.patTwo.ID)
 		}},
-		{"taking their own passkey away", apierr.NotFound, func(s *scene) error {
+		{"removing Pat's own passkey", apierr.NotFound, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			s.must(s.people.AddPasskey(s.t.Context(), s.patTwo.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
@@ -391,17 +392,17 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, w, people)
 			if got := apierr.CodeOf(try.do(s)); got != try.want {
-				t.Errorf("got %q, want %q", got, try.want)
+				t.Errorf("got error code %q, want %q", got, try.want)
 			}
 			if s.patTwo.ID == "" {
 				s.join()
 			}
 			if how := s.opens(); how != "" {
-				t.Errorf("reaches the other account: %s", how)
+				t.Errorf("Mallory can get access to the other account by: %s", how)
 			}
-			// Pat's own access still works.
+			// Pat must still have access.
 			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {
-				t.Errorf("Pat's own session: %v", err)
+				t.Errorf("Switch in Pat's own session returned %v, want nil", err)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// signedIn makes an account with a member, and a session of theirs.
+// signedIn creates an account with a member and a session of that member.
 func signedIn(t *testing.T) (w world, people *member.Service, a account.Account, x member.Session) {
 	t.Helper()
 	w = newWorld(t)
@@ -37,21 +37,21 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 	if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	read, err := people.Passkey(ctx, "credential") // as a sign-in does, before its transaction
+	read, err := people.Passkey(ctx, "credential") // a sign-in also reads the passkey before its transaction
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := people.SignInByPasskey(ctx, read, "first", member.Browser{Key: newSecret(t)}); err != nil {
-		t.Fatalf("while it exists: %v", err)
+		t.Fatalf("SignInByPasskey with an existing passkey returned %v, want nil", err)
 	}
 	if err := people.RemovePasskey(ctx, x.Hash, read.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := people.SignInByPasskey(ctx, read, "second", member.Browser{Key: newSecret(t)}); !errors.Is(err, member.ErrNoPasskey) {
-		t.Errorf("SignInByPasskey after its removal: %v", err)
+		t.Errorf("SignInByPasskey with a removed passkey returned %v, want %v", err, member.ErrNoPasskey)
 	}
 	if _, err := people.Passkey(ctx, "credential"); !errors.Is(err, member.ErrNoPasskey) {
-		t.Errorf("the passkey exists again: %v", err)
+		t.Errorf("look-up of the removed passkey returned %v, want %v", err, member.ErrNoPasskey)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestAPersonHasTwentyWaysToSignIn(t *testing.T) {
 	}
 	for what, err := range map[string]error{"an identity": connect(20), "a passkey": passkey(20)} {
 		if apierr.CodeOf(err) != apierr.QuotaExceeded {
-			t.Errorf("%s beyond the limit: %v", what, err)
+			t.Errorf("adding %s above the limit returned %v, want %s", what, err, apierr.QuotaExceeded)
 		}
 	}
 	if err := connect(1); err != nil {
-		t.Errorf("an identity that is known already: %v", err)
+		t.Errorf("connecting a known identity at the limit returned %v, want nil", err)
 	}
 }
 
@@ -106,26 +106,26 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	a.Deleting = true
 	w.put(t, a)
 	for what, err := range map[string]error{
-		"a session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
-		"a session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
-		"a session by a provider": join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
-		"a session by switching":  join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
-		"a link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
-		"a link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
-		"an invitation":           join(people.UseLink(ctx, invited, "", nil, "", browser)),
-		"the group map":           join(people.SignIn(ctx, member.Proof{Issuer: "https://idp.example", Subject: "eve", Groups: []string{"staff"}}, groups, browser)),
+		"session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
+		"session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
+		"session by a provider": join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
+		"session by a switch":   join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
+		"link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
+		"link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
+		"invitation":            join(people.UseLink(ctx, invited, "", nil, "", browser)),
+		"group map":             join(people.SignIn(ctx, member.Proof{Issuer: "https://idp.example", Subject: "eve", Groups: []string{"staff"}}, groups, browser)),
 	} {
 		if apierr.CodeOf(err) != apierr.AccountDeleting {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got error %v, want %s", what, err, apierr.AccountDeleting)
 		}
 	}
 	if all, err := w.Look(ctx).Members(a.ID); err != nil || len(all) != 1 {
-		t.Errorf("%d members, %v", len(all), err)
+		t.Errorf("the account has %d members (error %v), want 1", len(all), err)
 	}
-	// Erasure removes sessions before members, so a session that was made in between would be
-	// left.
+	// Erasure removes sessions before members, so a session that is created in between would
+	// remain.
 	if open, err := w.Look(ctx).Sessions(x.MemberID); err != nil || len(open) != 1 {
-		t.Errorf("%d sessions, %v", len(open), err)
+		t.Errorf("the member has %d sessions (error %v), want 1", len(open), err)
 	}
 	// A person who is in another account too can still sign in there.
 	other := newAccount(t, w)
@@ -138,11 +138,11 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	}
 	y, err := people.SignInByPasskey(ctx, passkey, "challenge", member.Browser{Key: newSecret(t)})
 	if err != nil || y.AccountID != other.ID {
-		t.Errorf("by passkey into %s, %v", y.AccountID, err)
+		t.Errorf("SignInByPasskey opened account %s (error %v), want %s", y.AccountID, err, other.ID)
 	}
 }
 
-// clock is a clock that tests move.
+// clock is a clock that tests can advance.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -152,8 +152,8 @@ func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at 
 
 func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu.Unlock() }
 
-// byGroup makes an account in which Eve is a member by a group, with a passkey, a
-// session of each kind, and a key. confirm signs Eve in with the provider.
+// byGroup creates an account with Eve as a member by group, with a passkey, a session of each
+// kind, and a key. confirm signs Eve in with the provider.
 func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
 	t.Helper()
 	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}
@@ -166,7 +166,7 @@ func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *membe
 	return w, c, people, a, confirm
 }
 
-// keyOf makes a key in the name of a member.
+// keyOf creates a key of a member.
 func keyOf(t *testing.T, w world, a account.Account, memberID string) account.Key {
 	t.Helper()
 	secret := newSecret(t)
@@ -210,39 +210,39 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	c.forward(23 * time.Hour)
 	late, err := passkey()
 	if err != nil || !late.ExpiresAt().Equal(end) {
-		t.Fatalf("by passkey after 23 hours: until %v, want %v; %v", late.ExpiresAt(), end, err)
+		t.Fatalf("a session by passkey after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
 	}
-	// The provider confirms them again, and the passkey works for another day.
+	// After another confirmation by the provider, the passkey works for another day.
 	if _, err := confirm("staff"); err != nil {
 		t.Fatal(err)
 	}
 	c.forward(23 * time.Hour)
 	if _, err := passkey(); err != nil {
-		t.Errorf("by passkey 23 hours after the second confirmation: %v", err)
+		t.Errorf("sign-in by passkey 23 hours after the second confirmation returned %v, want nil", err)
 	}
 	if err := people.EndLapsed(ctx); err != nil || revoked() {
-		t.Errorf("before it expires: key revoked %v, %v", revoked(), err)
+		t.Errorf("EndLapsed before the expiry: key revoked %v (error %v), want the key in use", revoked(), err)
 	}
 	c.forward(time.Hour)
 	if late.Active(c.now()) {
-		t.Error("the passkey's session outlives the confirmation")
+		t.Error("the session of the passkey is active after the expiry of the confirmation, want it ended")
 	}
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
-		t.Errorf("by passkey a day after the last confirmation: %v", err)
+		t.Errorf("sign-in by passkey a day after the last confirmation returned %v, want %s", err, apierr.SignInByProvider)
 	}
-	for range 2 { // the second round finds nothing to do
+	for range 2 { // the second call has nothing to do
 		if err := people.EndLapsed(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := people.Member(ctx, a.ID, first.MemberID); !errors.Is(err, member.ErrNoMember) || !revoked() {
-		t.Errorf("after the sweep: %v, key revoked %v", err, revoked())
+		t.Errorf("after EndLapsed the look-up of the member returned %v, key revoked %v; want no member and a revoked key", err, revoked())
 	}
 	if _, err := confirm("visitors"); !errors.Is(err, member.ErrNoMembership) {
-		t.Errorf("without the group: %v", err)
+		t.Errorf("sign-in without the group returned %v, want %v", err, member.ErrNoMembership)
 	}
 	if back, err := confirm("staff"); err != nil || back.PersonID != first.PersonID {
-		t.Errorf("with the group again: person %s, want %s; %v", back.PersonID, first.PersonID, err)
+		t.Errorf("sign-in with the group again returned person %s, want %s (error %v)", back.PersonID, first.PersonID, err)
 	}
 }
 
@@ -268,16 +268,16 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		versions = append(versions, now.Version)
 	}
 	if versions[0] != versions[1] {
-		t.Errorf("each round changes the account: versions %v", versions)
+		t.Errorf("the second EndLapsed changed the account: versions %v, want equal ones", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
-		t.Errorf("their key still works; %v", err)
+		t.Errorf("the key of the last owner is not revoked (error %v), want it revoked", err)
 	}
 	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {
-		t.Errorf("the member: %v", err)
+		t.Errorf("look-up of the last owner returned %v, want nil", err)
 	}
 	if _, err := confirm("staff"); err != nil {
-		t.Errorf("confirmed again: %v", err)
+		t.Errorf("sign-in after another confirmation returned %v, want nil", err)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t)); !errors.Is(err, member.ErrByProvider) {
-		t.Errorf("by the operator: %v", err)
+		t.Errorf("SignInLink by the operator returned %v, want %v", err, member.ErrByProvider)
 	}
 	token := newSecret(t)
 	if _, err := people.SignInLink(ctx, a.ID, "", "Ada", identity.Owner, token); err != nil {
@@ -302,11 +302,11 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 	}
 	by := &identity.Principal{AccountID: a.ID, MemberID: owner.MemberID, Session: true, Role: identity.Owner, Scopes: identity.AllScopes}
 	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: newSecret(t), MemberID: x.MemberID, At: time.Now(), By: by}); !errors.Is(err, member.ErrByProvider) {
-		t.Errorf("by an owner: %v", err)
+		t.Errorf("SignInLinkFor by an owner returned %v, want %v", err, member.ErrByProvider)
 	}
 }
 
-// An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the session.
+// An admin creates a sign-in link for a viewer, opens it, and adds a passkey in the session.
 // When the viewer becomes an admin, neither the session nor the passkey gets the new role.
 func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	t.Parallel()
@@ -333,7 +333,7 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	}
 	planted, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
 	if err != nil || !planted.Bound {
-		t.Fatalf("by the link: %+v, %v", planted, err)
+		t.Fatalf("sign-in by the link returned %+v and error %v, want a bound session", planted, err)
 	}
 	add := func(x member.Session, credential string) {
 		t.Helper()
@@ -364,18 +364,18 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 		_, byKey := people.Passkey(ctx, "planted")
 		for what, err := range map[string]error{"the link's session": bySession, "the planted passkey's session": byLater, "the planted passkey": byKey} {
 			if (err == nil) != want {
-				t.Errorf("%s: %v, want it to work: %v", what, err, want)
+				t.Errorf("%s: got error %v, want success: %v", what, err, want)
 			}
 		}
 	}
-	change(identity.Viewer) // already a viewer, so this changes nothing
+	change(identity.Viewer) // the member is already a viewer, so this changes nothing
 	live(true)
 	change(identity.Admin)
 	live(false)
 	if _, err := people.Passkey(ctx, "theirs"); err != nil {
-		t.Errorf("the member's own passkey: %v", err)
+		t.Errorf("look-up of the member's own passkey returned %v, want nil", err)
 	}
 	if _, _, err := people.Person(ctx, viewer.Hash); err != nil {
-		t.Errorf("the member's own session: %v", err)
+		t.Errorf("look-up of the member's own session returned %v, want nil", err)
 	}
 }

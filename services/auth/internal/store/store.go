@@ -1,14 +1,13 @@
-// Package store keeps accounts, keys and people in Firestore: accounts/{id},
-// members/{id} and operatorTakedowns/{id}. The documents in keys, sessions,
-// oneTimeLinks, identities, passkeys and deviceRequests are named by a hash and hold no
-// secret.
+// Package store stores accounts, keys and people in Firestore: accounts/{id}, members/{id}
+// and operatorTakedowns/{id}. The documents in keys, sessions, oneTimeLinks, identities,
+// passkeys and deviceRequests are named by a hash and hold no secret.
 //
-// All reads use [reads], inside a change or outside one. All changes use [transaction]. It
-// writes the record and its event, logs the event, raises the account's version if its rights
-// change, and notifies the replicas.
+// All reads use [reads], inside and outside of changes. All changes use [transaction]. It
+// writes the record and its event, logs the event, increments the account's version if its
+// rights change, and notifies the replicas.
 //
-// Only [Store.Touch] writes lastUsedAt, outside any transaction, so that a key in use
-// does not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt. It does so outside of transactions, so uses of a key
+// do not contend with its revocation.
 package store
 
 import (
@@ -33,11 +32,11 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired is how many of the newest keys a list shows, whether they are in use or not.
-// libs/apispec/openapi.yaml and the docs promise this number.
+// retired is how many of the newest keys a list shows even if they are not in use.
+// libs/apispec/openapi.yaml and the docs state this number.
 const retired = 200
 
-// Store is auth's records on Firestore. It is safe for concurrent use.
+// Store stores auth's records in Firestore. It is safe for concurrent use.
 type Store struct {
 	db    *record.DB
 	shown func(record any) any
@@ -46,7 +45,7 @@ type Store struct {
 	owners *otter.Cache[string, owner]
 	// traces are the documents to erase with an account.
 	traces *record.Set
-	// Trail records for restores what has ended. It may be nil.
+	// Trail records ended rights and similar decisions for restores. It may be nil.
 	Trail *trail.Log
 }
 
@@ -56,7 +55,7 @@ var (
 	_ tenancy.Store = (*Store)(nil)
 )
 
-// New makes a store on db. shown converts a record to the data of its events.
+// New returns a store that uses db. shown converts a record to the data of its events.
 func New(db *record.DB, shown func(record any) any) *Store {
 	return &Store{
 		db: db, shown: shown, traces: traces(db),
@@ -64,19 +63,19 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads looks up documents. Inside a change, its results still hold at the commit.
+// reads looks up documents. Inside a change, its results are still valid at the commit.
 type reads struct {
 	s   *Store
-	ctx context.Context // context of the call; nil inside a change
+	ctx context.Context // the context of the call; nil inside a change
 	tx  *record.Tx      // nil outside a change
 }
 
-// Look reads outside any change.
+// Look returns reads outside of changes.
 func (s *Store) Look(ctx context.Context) member.Reads { return s.look(ctx) }
 
 func (s *Store) look(ctx context.Context) reads { return reads{s: s, ctx: ctx} }
 
-// one reads the document with an id, which may be unchecked input.
+// one reads the document with an id. The id may be unchecked input.
 func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	ref, found := r.s.db.Ref(k.collection, id), false
 	if r.tx == nil {
@@ -130,14 +129,14 @@ func (s *Store) where(collection, field string, value any) firestore.Query {
 	return s.db.Collection(collection).Where(field, "==", value)
 }
 
-// Account finds an account.
+// Account looks up an account.
 func (s *Store) Account(ctx context.Context, id string) (account.Account, error) {
 	return s.look(ctx).Account(id)
 }
 
 func (r reads) Account(id string) (account.Account, error) { return one(r, accounts, id) }
 
-// Key finds a key by its public id.
+// Key looks up a key by its public id.
 func (s *Store) Key(ctx context.Context, accountID, id string) (account.Key, error) {
 	return s.look(ctx).Key(accountID, id)
 }
@@ -152,10 +151,10 @@ func (r reads) Key(accountID, id string) (account.Key, error) {
 
 func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys, hash) }
 
-// Keys lists an account's keys; see [account.Store].
+// Keys lists an account's keys. See [account.Store].
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	of := s.where(keys.collection, "accountId", accountID)
-	// Use two queries, so that the list stays short when a program has made thousands of keys.
+	// Use two queries, so the list is short even if a program has created thousands of keys.
 	inUse, err := many(s.look(ctx), keys, of.Where("inUse", "==", true))
 	if err != nil {
 		return nil, err
@@ -163,11 +162,11 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 	newest, err := many(s.look(ctx), keys, of.OrderBy("createdAt", firestore.Desc).Limit(retired))
 	all := slices.Concat(inUse, newest)
 	slices.SortFunc(all, keys.order)
-	// A key that both queries find appears once.
+	// A key found by both queries is listed once.
 	return slices.CompactFunc(all, func(a, b account.Key) bool { return a.Hash == b.Hash }), err
 }
 
-// Atomically makes one change; see [account.Store].
+// Atomically makes one change. See [account.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx) error) error {
 	var done []events.Event
 	var ended []trail.Note
@@ -182,12 +181,13 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Note before the answer what a restore must end again. Log the change in any case.
+	// Before the response, write to the trail what a restore must repeat. Log the change in
+	// any case.
 	for i := range ended {
 		ended[i].At = change.At()
 	}
 	err = s.Trail.Add(ctx, ended...)
-	// Log one line per event, so the log misses no change that has an event. The log's handler
+	// Log one line per event, so the log has every change with an event. The log's handler
 	// adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
@@ -196,22 +196,22 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	return err
 }
 
-// People makes one change; see [member.Store].
+// People makes one change. See [member.Store].
 func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) error) error {
 	return s.Atomically(ctx, what, func(tx account.Tx) error { return fn(tx.(*transaction)) })
 }
 
-// transaction is one change. Reads never see its own writes.
+// transaction is one change. Its reads do not see its own writes.
 type transaction struct {
 	reads
-	raised  map[string]bool // accounts whose version this change has raised
-	expired []account.Key   // to be retired with the next new key
+	raised  map[string]bool // accounts with a version that this change has incremented
+	expired []account.Key   // keys to retire with the next new key
 	done    []events.Event  // for the log
 	ended   []trail.Note    // for the trail
 }
 
-// Note adds to the trail when a key ends, and the new state of an account or a member. Other
-// records need no note, because a restore leaves them out.
+// Note writes the end of a key, or the new state of an account or a member, to the trail.
+// Other records need no note, because a restore leaves them out.
 func (t *transaction) Note(r any) {
 	switch r := r.(type) {
 	case account.Account:
@@ -229,31 +229,33 @@ func (t *transaction) Note(r any) {
 	}
 }
 
-// AddAccount writes a new account. No replica is notified, because none can know a new id.
+// AddAccount writes a new account. It notifies no replica, because no replica can have a new
+// id in memory.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
 }
 
-// PutAccount writes a changed account, which this change has read, raises its version, and
+// PutAccount writes a changed account that this change has read, increments its version, and
 // notifies every replica.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	a.Version++
-	// The whole document is replaced: it was read in this change.
+	// Replace the whole document, because it was read in this change.
 	t.tx.Set(t.s.db.Ref(accounts.collection, a.ID), fromAccount(*a))
 	if !t.raised[a.ID] {
 		t.raised[a.ID] = true
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
-	// A change of the state is pending until every service has confirmed it. Other changes,
-	// which the account's owners may make as often as they like, need no note.
+	// A change of the state is pending until every service has confirmed it. Other changes
+	// need no note. The account's owners may make them frequently.
 	if what != events.Quiet && a.Pending {
 		t.Note(*a)
 	}
 }
 
-// Authority raises the account's version and notifies every replica, at most once per change.
+// Authority increments the account's version and notifies every replica, at most once per
+// change.
 func (t *transaction) Authority(accountID string) error {
 	if t.raised[accountID] {
 		return nil
@@ -299,8 +301,8 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 	return out, nil
 }
 
-// Room takes leased places. If each change read all records instead, concurrent changes
-// would make each other retry.
+// Room uses leased quota. If each change read all records instead, concurrent changes would
+// cause retries of each other.
 func (t *transaction) Room(kind, accountID string, most, n int, count func() (int, error)) (int, error) {
 	room, err := t.tx.Room(quota.Limit{Account: accountID, Kind: kind, Max: int64(most), Count: func(context.Context) (int64, error) {
 		have, err := count()
@@ -309,7 +311,7 @@ func (t *transaction) Room(kind, accountID string, most, n int, count func() (in
 	return int(room), err
 }
 
-// Add writes a new record, which must not exist yet, and its event.
+// Add writes a new record and its event. The record must not exist yet.
 func (t *transaction) Add(r any, what events.Type) {
 	at := t.place(r)
 	t.tx.Create(at.ref, at.doc())
@@ -317,16 +319,16 @@ func (t *transaction) Add(r any, what events.Type) {
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
-	// Retire expired keys in a commit that is made anyway. Otherwise every later read of the
-	// keys in use would include them.
+	// Retire expired keys in this commit. Otherwise, every later read of the keys in use
+	// would include them.
 	for _, old := range t.expired {
 		t.tx.Update(t.s.db.Ref(keys.collection, old.Hash), firestore.Update{Path: "inUse", Value: false})
 	}
 	t.expired = nil
 }
 
-// Put writes a changed record and its event. For a key or a session it writes only the
-// end: Touch writes the time of the last use, and nothing else changes.
+// Put writes a changed record and its event. For a key or a session, it writes only the end,
+// because Touch writes the time of the last use and nothing else changes.
 func (t *transaction) Put(r any, what events.Type) {
 	at := t.place(r)
 	switch r := r.(type) {
@@ -342,8 +344,9 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
-	// Most changes of a member leave the role as it is, or add a member, so people can be invited
-	// and sign in while the trail cannot be written. Whoever changes a role calls Note.
+	// Write no note here, so people can be invited and sign in while the trail is
+	// unavailable: most changes of a member do not change the role. A caller that changes a
+	// role calls Note.
 	if _, ok := r.(member.Member); !ok {
 		t.Note(r)
 	}
@@ -373,13 +376,13 @@ func (t *transaction) tell(accountID string, what events.Type, object string, r 
 	t.done = append(t.done, e)
 }
 
-// UseOnce fails the change when name was used before.
+// UseOnce fails the change if name was already used.
 func (t *transaction) UseOnce(name string, until time.Time) {
-	// Create fails if the document exists, even when two replicas try at the same moment.
+	// Create fails if the document exists, even if two replicas try at the same time.
 	t.tx.Create(t.s.db.Ref(used, hashOf(name)), map[string]any{"expireAt": until})
 }
 
-// Role returns the present role of a member of the account.
+// Role returns the current role of a member of the account.
 func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	m, err := t.Member(accountID, memberID)
 	if errors.Is(err, member.ErrNoMember) {
@@ -388,7 +391,7 @@ func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	return m.Role, err
 }
 
-// place is a record's document, the account it belongs to, and its id in events.
+// place is the document of a record, its account, and its id in events.
 type place struct {
 	ref             firestoredb.Ref
 	account, object string

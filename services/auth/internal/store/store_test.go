@@ -98,23 +98,22 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	k.LastUsedAt = start.Add(time.Minute)
 	gotA, err := b.Account(t.Context(), a.ID)
 	if d := cmp.Diff(a, gotA); err != nil || d != "" {
-		t.Errorf("Account: %v\n%s", err, d)
+		t.Errorf("Account returned error %v and a different account (-want +got):\n%s", err, d)
 	}
 	gotK, err := b.Key(t.Context(), a.ID, k.ID)
 	if d := cmp.Diff(k, gotK); err != nil || d != "" {
-		t.Errorf("Key: %v\n%s", err, d)
+		t.Errorf("Key returned error %v and a different key (-want +got):\n%s", err, d)
 	}
 	for range 2 { // the second call finds the owner in the cache
 		c, err := b.Credential(t.Context(), k.Hash)
 		gotK, gotA = c.Key, c.Account
 		if d := cmp.Diff(k, gotK) + cmp.Diff(a, gotA); err != nil || d != "" {
-			t.Errorf("Credential: %v\n%s", err, d)
+			t.Errorf("Credential returned error %v and different records (-want +got):\n%s", err, d)
 		}
 	}
 }
 
-// While two releases run side by side, the older one must be able to read what the newer
-// one wrote.
+// During an upgrade, the older release must be able to read the records of the newer release.
 func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) {
 	t.Parallel()
 	const newer = identity.ScopeSet(1 << 31)
@@ -145,7 +144,7 @@ func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) 
 		t.Fatal(len(found), err)
 	}
 	if got := found[0].Data()["scopes"]; got != int64(identity.LinksRead) {
-		t.Errorf("a key without the newer scope got a secret for it: scopes %v", got)
+		t.Errorf("a key without the newer scope created a key with the scopes %v, want only links:read", got)
 	}
 	name := "Ada L."
 	people := member.NewService(b, member.Provider{}, nil)
@@ -153,7 +152,7 @@ func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) 
 		t.Fatal(err)
 	}
 	if k, err := b.Key(t.Context(), a.ID, made.ID); err != nil || !k.RevokedAt.IsZero() {
-		t.Errorf("after its maker was renamed, the key is %+v, %v", k, err)
+		t.Errorf("after a new name of its creator the key is %+v (error %v), want it not revoked", k, err)
 	}
 }
 
@@ -162,29 +161,29 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	b := newWorld(t)
 	for _, id := range []string{"", "acc_none", "acc_a/b/c", "..", "__x__", "key_1", "acc_" + string(make([]byte, 2000))} {
 		if _, err := b.Account(t.Context(), id); !errors.Is(err, account.ErrNoAccount) {
-			t.Errorf("Account(%.20q): %v", id, err)
+			t.Errorf("Account(%.20q) = %v, want %v", id, err, account.ErrNoAccount)
 		}
 		if _, err := b.Key(t.Context(), "", id); !errors.Is(err, account.ErrNoKey) {
-			t.Errorf("Key(%.20q): %v", id, err)
+			t.Errorf("Key(%.20q) = %v, want %v", id, err, account.ErrNoKey)
 		}
 	}
 	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
-		t.Errorf("Credential: %v", err)
+		t.Errorf("Credential of an unknown hash = %v, want %v", err, account.ErrNoKey)
 	}
 	// Records of another account are not found either.
 	k := newKey(t, b, newAccount(t, b), start)
 	if got, err := b.Key(t.Context(), "acc_other", k.ID); !errors.Is(err, account.ErrNoKey) || got.ID != "" {
-		t.Errorf("a foreign key: %+v, %v", got, err)
+		t.Errorf("Key of another account returned %+v and error %v, want %v", got, err, account.ErrNoKey)
 	}
 	m := member.Member{ID: "mem_1", AccountID: k.AccountID, Role: identity.Viewer}
 	if err := b.People(t.Context(), "test", func(tx member.Tx) error { tx.Add(m, events.Quiet); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.Look(t.Context()).Member("acc_other", m.ID); !errors.Is(err, member.ErrNoMember) || got.ID != "" {
-		t.Errorf("a foreign member: %+v, %v", got, err)
+		t.Errorf("Member of another account returned %+v and error %v, want %v", got, err, member.ErrNoMember)
 	}
 	if got, err := b.Look(t.Context()).Member(k.AccountID, m.ID); err != nil || got.ID != m.ID {
-		t.Errorf("a member: %+v, %v", got, err)
+		t.Errorf("Member returned %+v and error %v, want %s", got, err, m.ID)
 	}
 }
 
@@ -193,7 +192,7 @@ func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	b := newWorld(t)
 	for _, session := range []bool{false, true} {
 		if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), session, start); !errors.Is(err, account.ErrNoKey) {
-			t.Errorf("Touch of a session %v: %v", session, err)
+			t.Errorf("Touch of an unknown record (session: %v) returned %v, want %v", session, err, account.ErrNoKey)
 		}
 	}
 }
@@ -216,7 +215,7 @@ func TestKeysListsThoseInUseAndTheNewest200(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 201 || got[0].ID != revoked[209].ID || got[200].ID != oldest.ID {
-		t.Errorf("%d keys, newest %s, oldest %s", len(got), got[0].ID, got[len(got)-1].ID)
+		t.Errorf("Keys returned %d keys, newest %s, oldest %s; want the oldest key in use and the 200 newest keys", len(got), got[0].ID, got[len(got)-1].ID)
 	}
 }
 
@@ -239,14 +238,14 @@ func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 			return err
 		}
 		if len(inUse) != 1 || inUse[0].ID != live.ID {
-			t.Errorf("in use: %+v", inUse)
+			t.Errorf("InUse returned %+v, want only the active key", inUse)
 		}
 		tx.Add(added, events.Quiet)
 		return nil
 	})
 	snaps, err := b.db.Collection("keys").Where("inUse", "==", true).Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 2 {
-		t.Errorf("%d documents still count as in use, %v", len(snaps), err)
+		t.Errorf("%d documents count as in use (error %v), want 2", len(snaps), err)
 	}
 }
 
@@ -265,7 +264,7 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	}
 }
 
-// If a record mixed an old key with a new version, replicas would never recognise it as
+// If a record combined an old key with a new version, replicas would never recognise it as
 // stale.
 func TestACredentialIsFromOneInstant(t *testing.T) {
 	t.Parallel()
@@ -280,11 +279,11 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 				c, err := b.Credential(t.Context(), k.Hash)
 				gotK, gotA := c.Key, c.Account
 				if err != nil {
-					t.Errorf("Credential: %v", err)
+					t.Errorf("Credential returned %v, want nil", err)
 					return
 				}
 				if got := gotK.ExpiresAt.UnixMilli(); got != gotA.Version && gotA.Version > 1 {
-					t.Errorf("key of version %d with account of version %d", got, gotA.Version)
+					t.Errorf("Credential returned a key of version %d with an account of version %d, want equal versions", got, gotA.Version)
 					return
 				}
 			}
@@ -310,7 +309,7 @@ func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
-		t.Errorf("calls: %s", s)
+		t.Errorf("Credential of a known key made the calls %s, want one batch read", s)
 	}
 }
 
@@ -330,19 +329,19 @@ func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
 	b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return tx.Authority(a.ID) })
 	calls := b.cloud.Firestore.Stats().Calls
 	if want := map[string]int64{"BeginTransaction": 1, "BatchGetDocuments": 1, "Commit": 1}; !cmp.Equal(calls, want) {
-		t.Errorf("calls: %s", cmp.Diff(want, calls))
+		t.Errorf("calls to Firestore (-want +got):\n%s", cmp.Diff(want, calls))
 	}
 	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
 		snap, err := ref.Get(t.Context())
 		if err != nil || snap.Data()["other"] != "kept" {
-			t.Errorf("the whole document %s was written: %v, %v", ref.Path, snap.Data(), err)
+			t.Errorf("document %s has the fields %v (error %v), want the other field unchanged", ref.Path, snap.Data(), err)
 		}
 	}
 	got, err := b.Key(t.Context(), a.ID, k.ID)
 	if d := cmp.Diff(k, got); err != nil || d != "" {
-		t.Errorf("the key: %v\n%s", err, d)
+		t.Errorf("Key after its end returned error %v and a different key (-want +got):\n%s", err, d)
 	}
 	if got, err := b.Account(t.Context(), a.ID); err != nil || got.Version != a.Version+1 {
-		t.Errorf("the account: %+v, %v", got, err)
+		t.Errorf("Account after the end of its key returned %+v and error %v, want the next version", got, err)
 	}
 }

@@ -45,11 +45,12 @@ func (s *Store) Accounts(
 		for _, a := range found {
 			if match(a) {
 				if len(page) == limit {
-					return page, after, nil // there is one more
+					return page, after, nil // there is another account
 				}
 				page = append(page, a)
 			}
-			// Advance past every account that was read, matching or not: the next page continues there.
+			// Advance after every read account, even if it does not match, because the next
+			// page continues there.
 			after = a.ID
 		}
 		if len(found) < scanPage {
@@ -59,8 +60,8 @@ func (s *Store) Accounts(
 	return page, after, nil
 }
 
-// behind lists accounts of a query by id, starting after the id after. An empty after means
-// the start.
+// behind lists accounts of a query by id, starting after the id after. If after is empty, it
+// starts with the first account.
 func (s *Store) behind(ctx context.Context, q firestore.Query, after string, limit int) ([]account.Account, error) {
 	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
 		q = q.StartAfter(after)
@@ -68,7 +69,7 @@ func (s *Store) behind(ctx context.Context, q firestore.Query, after string, lim
 	return many(s.look(ctx), accounts, q)
 }
 
-// Pending lists accounts with a decision that has not reached every holder, by id.
+// Pending lists accounts with a decision that has yet to take effect at every holder, by id.
 func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account.Account, error) {
 	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
 }
@@ -76,13 +77,13 @@ func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account
 // erasingPage bounds how many erasures are read for the age of the oldest.
 const erasingPage = 1000
 
-// Erasing reports the accounts that are being erased, until every service has erased its part.
+// Erasing returns the backlog of accounts that are being erased.
 func (s *Store) Erasing() waiting.Look {
 	q := s.where(accounts.collection, "pending", true).Where("deleting", "==", true)
 	oldest := func(ctx context.Context) (since time.Time, err error) {
 		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
 		for _, snap := range snaps {
-			// The start of the erasure is the last change of an account.
+			// The last change of an account is the start of its erasure.
 			if since.IsZero() || snap.UpdateTime.Before(since) {
 				since = snap.UpdateTime
 			}
@@ -96,8 +97,8 @@ func (s *Store) Erasing() waiting.Look {
 }
 
 // traces returns the documents that no other service erases. They include the outbox, which
-// all services share. Members come after the other documents of people, since persons are
-// found through their members.
+// all services share. Members are erased after the other documents of people, because persons
+// are found through their members.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
@@ -108,9 +109,9 @@ func traces(db *record.DB) *record.Set {
 	)
 }
 
-// Erase removes everything that auth stores of an account and leaves a tombstone. After a crash the
-// account is still deleting, and the erasure starts again. Replicas that have its keys in memory
-// are notified to look them up again.
+// Erase removes all of auth's records of an account except a tombstone. After a crash, the
+// account is still marked as deleting, and the erasure starts again. Replicas with its keys
+// in memory are notified to look them up again.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.forgetPeople(ctx, id); err != nil {
 		return err
@@ -122,10 +123,10 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 		}
 	}
 	answers := s.where(idempotency.Collection, idempotency.OwnerField, idempotency.Owner(id))
-	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
+	if err := s.db.EraseAll(ctx, "erase idempotency records", answers, purgeBatch); err != nil {
 		return err
 	}
-	// Do this last and in one commit, so that an account without a document always has its
+	// Do this last and in one commit, so an account without a document always has a
 	// tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s: s, tx: tx}.Account(id)
@@ -142,12 +143,12 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// purgeBatch is how many documents one pass deletes; a commit may have 500 writes.
+// purgeBatch is how many documents one pass deletes. A commit may have 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases the ways in which the people of an account sign in. These are its
-// members, and removed members who were signed in recently. People who are also in
-// another account keep their ways to sign in.
+// forgetPeople erases the ways to sign in of an account's people: its members, and removed
+// members who were signed in recently. It keeps the ways to sign in of people who are also in
+// another account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -173,9 +174,9 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson erases a person's ways to sign in, unless they are in another account. Another
-// account that is being erased does not count. Otherwise each of the two erasures would leave the
-// person to the other.
+// forgetPerson erases a person's ways to sign in, unless they are in another account. An
+// account that is being erased does not count. Otherwise, two concurrent erasures would leave
+// the person to each other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
 	in, err := s.look(ctx).Memberships(personID)
 	if err != nil || personID == "" {
@@ -224,12 +225,12 @@ func toTakedown(snap firestoredb.Snap, d *takedownDoc) tenancy.Takedown {
 	}
 }
 
-// Takedown finds a takedown.
+// Takedown looks up a takedown.
 func (s *Store) Takedown(ctx context.Context, id string) (tenancy.Takedown, error) {
 	return one(s.look(ctx), takedowns, id)
 }
 
-// Takedowns lists takedowns, newest first. The cursor is the last one's id.
+// Takedowns lists takedowns, newest first. The cursor is the id of the last takedown.
 func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	q := s.db.Collection(takedowns.collection).OrderBy("at", firestore.Desc).Limit(limit + 1)
 	if after != "" {
@@ -251,7 +252,7 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists takedowns with a change that the holder may not know about.
+// UnsettledTakedowns lists takedowns with a change that the holder may not have applied.
 func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
 }
@@ -261,7 +262,7 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
-// PutTakedown writes a takedown. It records in the trail when a takedown comes into force or ends.
+// PutTakedown writes a takedown. It writes the start and the end of a takedown to the trail.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {

@@ -42,8 +42,8 @@ func newSecret(t *testing.T) identity.Key {
 	return k
 }
 
-// A replica that is not notified uses the old rights for some seconds. Each step below fails if
-// somebody deletes the call that notifies the replicas.
+// A replica that is not notified uses the old rights for some seconds. Each step below fails
+// if the call that notifies the replicas is missing.
 func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -62,27 +62,28 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		return a.Version
 	}
 	before := version()
-	// lost fails unless the account's version rose and replicas were notified of the new one.
+	// lost checks that the account's version has increased and that replicas were notified of
+	// the new version.
 	lost := func(what string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s returned %v, want nil", what, err)
 		}
 		now := version()
 		if now <= before {
-			t.Errorf("%s leaves the account at version %d", what, now)
+			t.Errorf("after the %s the account has version %d, want a higher version", what, now)
 		}
 		before = now
 		if diff := cmp.Diff([]string{fmt.Sprint(acc, "@", now)}, n.take()); diff != "" {
-			t.Errorf("%s notified (-want +got):\n%s", what, diff)
+			t.Errorf("notifications of the %s (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call changes nothing but still notifies the replicas: its first attempt may have
-	// died before it notified them.
+	// A repeated call changes nothing but still notifies the replicas, because the first
+	// attempt may have crashed before it notified them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {
-			t.Errorf("%s once more: notified %v, %v", what, got, err)
+			t.Errorf("repeated %s notified %v (error %v), want one notification", what, got, err)
 		}
 	}
 
@@ -151,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("the end of an erasure notified %v", got)
+		t.Errorf("the end of an erasure notified %v, want one notification", got)
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits on the exports of one replica. Each export keeps the services that hold records
-// busy until its reader has read it all. An account may have two, so that an export
-// without a reader does not block the next one.
+// Limits on the exports of one replica. Each export keeps the services with records busy
+// until the client has read all of it. An account may run two exports, so an export that is
+// not being read does not block the next one.
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16
-	// undisturbed is how long an export runs before it may be ended to make room for
-	// another account.
+	// undisturbed is how long an export runs before it may be ended in favour of another
+	// account.
 	undisturbed = 5 * time.Minute
 	exportLater = 30 * time.Second
 )
@@ -33,7 +33,7 @@ type exports struct {
 	now   func() time.Time
 
 	mu      sync.Mutex
-	running []*export // the longest running first
+	running []*export // the longest running export first
 }
 
 type export struct {
@@ -48,9 +48,9 @@ var errPlaceTaken = &apierr.Error{
 	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
 }
 
-// begin takes a slot for an export of an account. end releases it. If no slot is free,
-// begin ends the longest running export, so that the next attempt finds one. Otherwise slow
-// readers of a few accounts could hold all slots for an hour.
+// begin takes a slot for an export of an account. end releases it. If no slot is free, begin
+// ends the longest running export, so the next attempt finds a free slot. Otherwise, slow
+// clients of a few accounts could occupy all slots for an hour.
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)
 	if !ok {
@@ -74,9 +74,9 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	}, nil
 }
 
-// makeRoom ends the longest running export of another account, if it has run longer than
-// undisturbed. If account itself runs more than own exports, makeRoom does nothing, because
-// account already has its share.
+// makeRoom ends the longest running export of another account if it has run longer than
+// undisturbed. If account runs more than own exports, makeRoom does nothing, because account
+// already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -100,16 +100,16 @@ type Line struct {
 	Data any    `json:"data"`
 }
 
-// Export records that an export was requested, and writes the lines of first and then
-// the records of each holder. If too many exports are running, it returns RATE_LIMITED
-// before it writes anything.
+// Export records that an export was requested, and writes the lines of first followed by the
+// records of each holder. If too many exports are running, it returns RATE_LIMITED before it
+// writes anything.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
 	ctx, end, err := s.exports.begin(ctx, accountID)
 	if err != nil {
 		return err
 	}
 	defer end()
-	// Do this before the first byte, so that an interrupted export is on record too.
+	// Do this before the first byte, so an interrupted export is recorded too.
 	if err := s.exported(ctx, accountID); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 			err = cause
 		}
 		if err != nil {
-			return fmt.Errorf("export what %s holds: %w", h.Name, err)
+			return fmt.Errorf("export the records of %s: %w", h.Name, err)
 		}
 	}
 	return nil

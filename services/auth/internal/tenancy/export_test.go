@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Eight accounts hold all slots with exports that nobody reads. Another account gets a
-// slot as soon as the first of these exports has run long enough.
+// Eight accounts occupy all slots with exports that nobody reads. Another account gets a slot
+// when the first of these exports has run long enough.
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -26,7 +26,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		context.AfterFunc(ctx, end) // like an export whose writes fail
+		context.AfterFunc(ctx, end) // the export ends like one with failing writes
 		running = append(running, ctx)
 		now = now.Add(time.Second)
 	}
@@ -35,26 +35,26 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		_, _, err := x.begin(t.Context(), account)
 		var refused *apierr.Error
 		if !errors.As(err, &refused) || refused.Code != apierr.RateLimited || refused.RetryAfter != exportLater {
-			t.Errorf("an export without a free slot: %v", err)
+			t.Errorf("an export without a free slot returned %v, want RATE_LIMITED with the usual pause", err)
 		}
 	}
 	busy("acc_new")
 	if running[0].Err() != nil {
-		t.Error("an export was ended too early")
+		t.Error("an export was ended before it had run long enough, want it running")
 	}
 	now = now.Add(undisturbed)
 	busy("acc_0")
 	if running[0].Err() != nil {
-		t.Error("an account that has its share ended another account's export")
+		t.Error("an account with its own export ended that of another account, want it running")
 	}
 	busy("acc_new")
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs")
+		t.Fatal("the longest running export still runs after the deadline, want it ended")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
-		t.Errorf("the longest running export ended with %v", cause)
+		t.Errorf("the longest running export ended with %v, want %v", cause, errPlaceTaken)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if _, end, err := x.begin(t.Context(), "acc_new"); err == nil {
@@ -62,16 +62,16 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the slot of the export that was ended never became free")
+			t.Fatal("the slot of the ended export is not free after the deadline, want it free")
 		}
 	}
 	if running[1].Err() != nil && running[2].Err() != nil {
-		t.Error("more exports were ended than necessary")
+		t.Error("more than one export was ended, want only the longest running one ended")
 	}
 }
 
-// links has fewer slots than auth. Eight accounts hold all slots of links with exports
-// that nobody reads, while auth still has eight free slots.
+// links has fewer slots than auth. Eight accounts occupy all slots of links with exports that
+// nobody reads, while auth still has eight free slots.
 func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -89,40 +89,40 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Helper()
 		export(account)
 		if err := <-ended; apierr.CodeOf(err) != apierr.RateLimited || placeTaken(err) {
-			t.Errorf("an export for which links has no slot: %v", err)
+			t.Errorf("an export for which links has no slot returned %v, want RATE_LIMITED", err)
 		}
 	}
 	refused("acc_new")
 	if running[0].Err() != nil {
-		t.Error("an export was ended too early")
+		t.Error("an export was ended before it had run long enough, want it running")
 	}
 	now = now.Add(undisturbed)
-	refused("acc_1") // it has an export already
+	refused("acc_1") // this account already runs an export
 	if running[0].Err() != nil {
-		t.Error("an account that has its share ended another account's export")
+		t.Error("an account with its own export ended that of another account, want it running")
 	}
-	// auth has started to stream the export when links refuses it. Then the longest
-	// running export ends.
+	// auth has started to stream the export when links rejects it. The longest running export
+	// is then ended.
 	export("acc_new")
 	first, second := <-ended, error(nil)
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs")
+		t.Fatal("the longest running export still runs after the deadline, want it ended")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
-		t.Errorf("ended with %v and %v; the longest running one: %v", first, second, context.Cause(running[0]))
+		t.Errorf("the exports ended with %v and %v, and the cause of the longest running one is %v; want only that one ended for another account", first, second, context.Cause(running[0]))
 	}
 	for i, ctx := range running[1:] {
 		if ctx.Err() != nil {
-			t.Errorf("export %d was ended too", i+1)
+			t.Errorf("export %d was ended too, want it running", i+1)
 		}
 	}
 	go export("acc_new") // the slot is free before the client learns that the other export has ended
 	select {
 	case <-links.begun:
 	case err := <-ended:
-		t.Errorf("the new export's next attempt: %v", err)
+		t.Errorf("the next attempt of the new export ended with %v, want it running", err)
 	}
 }
 

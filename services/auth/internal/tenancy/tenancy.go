@@ -1,9 +1,9 @@
-// Package tenancy passes auth's decisions about accounts on to the services that hold
-// their records (libs/tenant). It implements the operator's erasures and takedowns, and
-// the export of an account.
+// Package tenancy sends auth's decisions about accounts to the services with records of the
+// accounts, the holders (libs/tenant). It implements the operator's erasures and takedowns,
+// and the export of an account.
 //
-// Each decision is committed before the holders are notified. [Service.Repeat] repeats unfinished
-// work, so a crash in between does no harm.
+// Each decision is committed before the holders are notified. [Service.Repeat] repeats
+// unfinished work, so a crash in between is harmless.
 package tenancy
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Store keeps accounts and takedowns.
+// Store is the storage of accounts and takedowns.
 type Store interface {
 	account.Store
-	// Accounts lists matching accounts by id, starting after the id after. It reads a
-	// bounded number of accounts, so a page may be short; next is "" at the end.
+	// Accounts lists matching accounts by id, starting after the id after. It reads a bounded
+	// number of accounts, so a page may be short. next is "" at the end.
 	Accounts(
 		ctx context.Context,
 		after string,
@@ -40,8 +40,8 @@ type Store interface {
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
-	// Takedowns lists takedowns, newest first, starting after the one with the id after. It
-	// returns ErrNoTakedown if that one does not exist.
+	// Takedowns lists takedowns, newest first, starting after the takedown with the id after.
+	// It returns ErrNoTakedown if that takedown does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
@@ -49,12 +49,12 @@ type Store interface {
 	DeleteTakedown(ctx context.Context, id string) error
 }
 
-// Phase is how far a takedown has got.
+// Phase is the progress of a takedown.
 type Phase string
 
 // The phases.
 const (
-	Asked   Phase = "asked" // the holder may not know yet
+	Asked   Phase = "asked" // the holder may not have applied it yet
 	InForce Phase = "in force"
 	Lifting Phase = "lifting"
 )
@@ -70,7 +70,7 @@ type Takedown struct {
 // ErrNoTakedown is the error for a takedown that does not exist.
 var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this id.")
 
-// Holder is a service that holds records.
+// Holder is a service with records of accounts.
 type Holder struct {
 	Name string
 	// Kind is the kind of record that the holder takes down: tenant.KindLink or
@@ -95,7 +95,7 @@ type Service struct {
 	exports exports
 }
 
-// NewService makes a service. If now is nil, the system clock is used.
+// NewService returns a service. If now is nil, the system clock is used.
 func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -106,11 +106,12 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	}
 }
 
-// Settle returns once every holder applies the account's state, and then clears Pending.
-// An erasure stays pending until it is complete.
+// Settle notifies the holders and clears Pending when every holder applies the account's
+// state. An erasure remains pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
-	// Do not share a context: each holder must be notified, even if another fails.
+	// Do not share a context, because each holder must be notified even if another holder
+	// fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -118,11 +119,11 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
 		return err
 	}
-	// Clear Pending only now: after a crash before this point it is still set, and Repeat notifies
-	// the holders again.
+	// Clear Pending only now. After a crash before this point, Pending is still set, and
+	// Repeat notifies the holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
-		// A newer decision stays pending: its own Settle clears it.
+		// A newer decision remains pending. Its own Settle clears it.
 		if err != nil || !now.Pending || now.State() != a.State() {
 			return err
 		}
@@ -132,7 +133,7 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	})
 }
 
-// Delete starts to erase a suspended account. When it returns, no replica serves the
+// Delete starts the erasure of a suspended account. When it returns, no replica serves the
 // account's redirects and pages. [Service.Repeat] does the rest.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
@@ -163,7 +164,7 @@ func (s *Service) Accounts(ctx context.Context, after string, limit int, q strin
 	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
 }
 
-// Failing lists the webhooks that fail, by id, starting after the one with the id after.
+// Failing lists the failing webhooks by id, starting after the webhook with the id after.
 func (s *Service) Failing(ctx context.Context, after string, limit int) (tenant.FailingPage, error) {
 	for _, h := range s.holders {
 		if webhooks, ok := h.Holder.(tenant.Webhooks); ok && h.Kind == "" {
@@ -173,12 +174,13 @@ func (s *Service) Failing(ctx context.Context, after string, limit int) (tenant.
 	return tenant.FailingPage{}, nil // a deployment without events has no webhooks
 }
 
-// TakeDown takes down a link or video. When it returns, no replica serves it. If it is
-// already taken down, the result is the takedown in force. kind is the kind of record
-// that the target's id names. It is "" if the target is an address.
+// TakeDown takes down a link or video. When it returns, no replica serves it. If it was
+// already taken down, TakeDown returns the current takedown. kind is the kind of record of
+// the target's id. It is "" if the target is a URL.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
-	// Store the order before asking any holder: if this process dies, Repeat finds it and asks.
+	// Store the order before calling any holder. If this process crashes, Repeat finds the
+	// order and calls the holders.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
 	}
@@ -189,8 +191,8 @@ func (s *Service) audit(ctx context.Context, action string, t Takedown) {
 	s.log.InfoContext(ctx, "audit", "action", action, "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
 }
 
-// enforce asks the holders to take the target down. If it returns no error, a takedown
-// is in force.
+// enforce calls the holders to take the target down. If it returns no error, a takedown is in
+// force.
 func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
 	for _, h := range s.holders {
@@ -200,18 +202,18 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
 		switch code := apierr.CodeOf(err); {
 		case err == nil && made.ID != t.ID:
-			// The target was taken down before, so this takedown is not needed.
+			// The target was already taken down, so this takedown is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
-			// If the earlier takedown has no record, it was just lifted, or the store was restored
-			// from a backup. Then only the holder knows about it.
+			// If the earlier takedown has no record, it was just lifted, or the store was
+			// restored from a backup. Then only the holder has it.
 			if errors.Is(err, ErrNoTakedown) {
 				found, err = Takedown{Takedown: made, Phase: InForce}, nil
 			}
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
-			// Audit before the commit: if the commit's answer is lost, no later call audits this
-			// takedown.
+			// Audit before the commit: if the commit's response is lost, no later call audits
+			// this takedown.
 			s.audit(ctx, "takedown.create", t)
 			return t, s.store.PutTakedown(ctx, t)
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
@@ -219,7 +221,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
 			}
 		default:
-			return t, err // it stays in the phase Asked, and Repeat asks again
+			return t, err // the takedown remains in the phase Asked, and Repeat tries again
 		}
 	}
 	// No holder has such a record, so there is nothing to repeat.
@@ -231,7 +233,7 @@ func (s *Service) Takedowns(ctx context.Context, after string, limit int) ([]Tak
 	return s.store.Takedowns(ctx, after, limit)
 }
 
-// Takedown finds a takedown.
+// Takedown looks up a takedown.
 func (s *Service) Takedown(ctx context.Context, id string) (Takedown, error) {
 	return s.store.Takedown(ctx, id)
 }
@@ -243,7 +245,8 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 		return err
 	}
 	t.Phase = Lifting
-	// Store this before asking the holder: if this process dies, Repeat lifts the takedown.
+	// Store this before calling the holder. If this process crashes, Repeat lifts the
+	// takedown.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
@@ -259,22 +262,24 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
-	// Delete the record last: as long as it exists, Repeat repeats the call.
+	// Delete the record last. While it exists, Repeat repeats the call.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
 // Every is how often pending decisions are repeated. Idle is the pause while there are none:
-// the request that makes a decision carries it out, so only a process that dies leaves one.
+// the request that makes a decision also applies it, so only a crash leaves a pending
+// decision.
 const (
 	Every = 5 * time.Second
 	Idle  = 10 * time.Second
 )
 
-// pendingPage is how many pending accounts are read at once.
+// pendingPage is how many pending accounts are read at a time.
 const pendingPage = 100
 
-// Repeat tries once to finish each pending decision, and reports whether there was any. A
-// failure does not stop the others. Several replicas may do the same step at once.
+// Repeat tries once to finish each pending decision, and reports whether there was any. After
+// a failure, it continues with the others. Several replicas may do the same step at the same
+// time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var failed []error
 	note := func(what string, err error) {
@@ -289,7 +294,7 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 			note("settle account "+a.ID, s.settle(ctx, a))
 			after = a.ID
 		}
-		// Read every page: slow erasures must not hold up a suspension behind them.
+		// Read every page, because slow erasures must not delay a suspension on a later page.
 		more = len(accounts) == pendingPage
 		found = found || len(accounts) > 0
 	}
@@ -297,7 +302,7 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	note("list pending takedowns", err)
 	for _, t := range takedowns {
 		if s.now().Sub(t.At) < Every && t.Phase == Asked {
-			continue // the request that made it is still working on it
+			continue // the request that created it is still working on it
 		}
 		if t.Phase == Lifting {
 			err = s.lift(ctx, t)
@@ -306,20 +311,20 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 		}
 		switch apierr.CodeOf(err) {
 		case apierr.NotFound, apierr.LinkNotFound, apierr.VideoNotFound:
-			continue // the record is gone, and so is the takedown
+			continue // neither the record nor its takedown exists any more
 		}
 		note("settle takedown "+t.ID, err)
 	}
 	return found || len(takedowns) > 0, errors.Join(failed...)
 }
 
-// settle finishes a decision. It ends an erasure once no holder has anything left.
+// settle finishes a decision. It ends an erasure when no holder has records any more.
 func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
-	// Ask in the order of the list, with events last: that service may still receive events
-	// while the others erase.
+	// Call the holders in the order of the list, with events last: that service may still
+	// receive events while the others erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err
@@ -336,9 +341,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll ends the takedowns of an account that has nothing left to take down. Its slugs stay
-// reserved as long as those of any deleted link. A takedown that is left in place would keep its
-// reason, and the account's id, forever.
+// liftAll ends the takedowns of an account without records. Its slugs remain reserved as long
+// as those of any deleted link. A remaining takedown would keep its reason and the account's
+// id indefinitely.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
 	for {
 		some, err := s.store.TakedownsOf(ctx, accountID, 100)

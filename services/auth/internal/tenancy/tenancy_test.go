@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// shelf keeps takedowns in memory.
+// shelf is a store of takedowns in memory.
 type shelf struct {
 	Store
 	takedowns map[string]Takedown
@@ -31,7 +31,7 @@ func (s shelf) DeleteTakedown(_ context.Context, id string) error {
 	return nil
 }
 
-// links has one link, which the first order takes down.
+// links is a holder with one link, which the first order takes down.
 type links struct {
 	tenant.Holder
 	made tenant.Takedown
@@ -52,10 +52,10 @@ func TestATakedownIsAuditedOnce(t *testing.T) {
 	for _, id := range []string{"tkd_1", "tkd_2"} {
 		made, err := s.TakeDown(t.Context(), tenant.Order{ID: id, Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
 		if err != nil || made.ID != "tkd_1" {
-			t.Errorf("order %s: %s, %v, want tkd_1", id, made.ID, err)
+			t.Errorf("order %s returned takedown %s and error %v, want tkd_1", id, made.ID, err)
 		}
 	}
 	if n := strings.Count(log.String(), "action=takedown.create"); n != 1 {
-		t.Errorf("%d lines, want one:\n%s", n, &log)
+		t.Errorf("the log has %d audit lines, want one:\n%s", n, &log)
 	}
 }

@@ -1,5 +1,5 @@
-// Package text holds every sentence of the console. Pages refer to a sentence by its key,
-// so another language is another file next to en.go.
+// Package text has all texts of the console. Pages refer to a text by its key, so another
+// language is another file next to en.go.
 package text
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get returns the sentence for a key. For an unknown key, which is a mistake in the page, it
-// returns the key itself, so that a test finds the mistake.
+// Get returns the text for a key. An unknown key is a mistake in the page. Get then returns
+// the key, so a test finds the mistake.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s
@@ -16,10 +16,10 @@ func Get(key string) string {
 	return "[" + key + "]"
 }
 
-// Has reports whether there is a sentence for key.
+// Has reports whether key has a text.
 func Has(key string) bool { _, ok := english[key]; return ok }
 
-// Number writes n with separators between thousands.
+// Number formats n with separators between thousands.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

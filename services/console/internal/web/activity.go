@@ -20,10 +20,10 @@ func (e event) Text() string {
 	if text.Has("event." + e.Type) {
 		return text.Get("event." + e.Type)
 	}
-	return e.Type // a type that a newer events service has added
+	return e.Type // a type of a newer events service
 }
 
-// Who names the actor.
+// Who returns the name of the actor.
 func (e event) Who() string {
 	kind := text.Get("activity.actor." + e.Actor.Type)
 	if e.Actor.Name == "" || e.Actor.Type == "system" || e.Actor.Type == "operator" {
@@ -32,8 +32,8 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name returns what the page calls the record: its title, hostname or another field, or else
-// its id. It returns "" for sessions.
+// Name returns the name of the record on the page: its title, hostname or another field, or
+// else its id. It returns "" for sessions.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""

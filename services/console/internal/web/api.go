@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// do calls the API as the signed-in person. If the form changes a record, the call names
+// do calls the API as the signed-in person. If the form changes a record, the call includes
 // the version of the record that the person saw.
 func (r *request) do(method, path string, in, out any, opts ...client.Option) error {
 	switch method {
@@ -26,7 +26,7 @@ func (r *request) do(method, path string, in, out any, opts ...client.Option) er
 	return nil
 }
 
-// listAll reads a whole list of the API, a page at a time.
+// listAll reads a whole list of the API, one page at a time.
 func listAll[T any](r *request, path string) (records []T, err error) {
 	for query := (url.Values{"limit": {"100"}}); ; {
 		var page struct {
@@ -50,8 +50,8 @@ func (r *request) read(path string, out any) (header http.Header, err error) {
 	return answer.Header, err
 }
 
-// refusal turns an error of the API into an *apierr.Error, so that a page can show it.
-// Every other error becomes UNAVAILABLE.
+// refusal converts an error of the API to an *apierr.Error that a page can show. Every other
+// error becomes UNAVAILABLE.
 func refusal(call string, err error) error {
 	var e *client.APIError
 	var argument *client.ArgumentError
@@ -66,7 +66,7 @@ func refusal(call string, err error) error {
 		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,
 		RequiredScope: e.RequiredScope, RequiredRole: e.RequiredRole, RetryAfter: e.RetryAfter,
 	}
-	for _, d := range e.Details { // leave out the bounds: the message names them
+	for _, d := range e.Details { // without the bounds, because the message has them
 		out.Details = append(out.Details, apierr.Detail{Field: d.Field, Code: d.Code, Message: d.Message})
 	}
 	return out

@@ -17,7 +17,7 @@ import (
 // maxBulk is the maximum number of links on a page and in one call of the API.
 const maxBulk = 100
 
-// changeLinks applies one action to all links that were chosen in the list.
+// changeLinks applies one action to all links selected in the list.
 func changeLinks(r *request) error {
 	ids := r.form["ids"]
 	if len(ids) == 1 && strings.Contains(ids[0], ",") { // from an undo
@@ -60,7 +60,7 @@ func changeLinks(r *request) error {
 }
 
 // bulk changes links in one call, or one by one on plans without bulk calls. It returns the
-// number of links that were refused.
+// number of links that were not changed.
 func (r *request) bulk(ids []string, action string, set map[string]any) (failed int, err error) {
 	var results client.BulkResults
 	if action == "delete" {
@@ -79,10 +79,10 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 	}
 	var refused atomic.Int64
 	// If the session has ended or lacks a scope, every call fails. The person then sees that
-	// error instead of the number of refused links.
+	// error instead of the number of unchanged links.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
-	// One click must not hold a hundred connections.
+	// One click must not open a hundred connections.
 	turn := make(chan struct{}, 8)
 	for _, id := range ids {
 		turn <- struct{}{}
@@ -94,8 +94,8 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 			case "delete":
 				err = r.do("DELETE", path, nil, nil)
 			case "tag":
-				// Without the bulk call, tags can only be replaced. A tag that somebody else adds between the
-				// two calls is lost. We accept that.
+				// Without the bulk call, tags can only be replaced. A tag that somebody else
+				// adds between the two calls is lost. This is acceptable.
 				var l link
 				if err = r.do("GET", path, nil, &l); err == nil {
 					err = r.do("PATCH", path, map[string]any{"tags": append(l.Tags, set["addTags"].([]string)...)}, nil)

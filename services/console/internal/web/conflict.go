@@ -9,13 +9,13 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Form fields that say which version of the record the person saw.
+// Form fields that identify the version of the record that the person saw.
 const (
 	revField = "rev" // its ETag
-	wasField = "was" // hashes of what the fields showed, see [shown]
+	wasField = "was" // hashes of the shown values, see [shown]
 )
 
-// hiddenFields are left out when a page shows again what the person typed.
+// hiddenFields are excluded when a page shows the typed values again.
 var hiddenFields = []string{csrfField, revField, wasField}
 
 // shown returns the value of [wasField]: for each field, a short hash of the value that the
@@ -32,9 +32,9 @@ func shown(form map[string]string) string {
 
 // edit stores the form of a record's page. The record may have changed since the page was
 // shown, for example because a video became ready. If none of the form's own fields has
-// changed, storing the form overwrites nobody's change, so edit sends it again with the
-// new version. Otherwise edit returns the API's 412. now reads the page with its current
-// values.
+// changed, storing the form overwrites no other change, so edit sends the form again with the
+// new version. Otherwise, edit returns the API's 412. now reads the current values of the
+// page.
 func (r *request) edit(method, path string, in any, now func() (view, error)) error {
 	err := r.do(method, path, in, nil)
 	if apierr.CodeOf(err) != apierr.PreconditionFailed {
@@ -48,8 +48,8 @@ func (r *request) edit(method, path string, in any, now func() (view, error)) er
 	return r.do(method, path, in, nil)
 }
 
-// untouched reports whether the stored fields of this form are still as the person saw
-// them.
+// untouched reports whether the stored values of this form's fields are still those that the
+// person saw.
 func (r *request) untouched(now view) bool {
 	var was, is map[string]string
 	if json.Unmarshal([]byte(r.form.Get(wasField)), &was) != nil || json.Unmarshal([]byte(now.Was), &is) != nil {

@@ -16,7 +16,7 @@ const oneLink = `{"_id":"lnk_1","id":"lnk_1","slug":"abc","shortUrl":"https://s.
 
 const oneAccount = `{"id":"acc_1","name":"Before","plan":"business","defaultDomainId":null}`
 
-// opened returns the values that the hidden fields of a page's forms send back.
+// opened returns the values of the hidden fields in a page's forms.
 func (d *desk) opened(path string) url.Values {
 	d.t.Helper()
 	page := d.page(path)
@@ -24,7 +24,7 @@ func (d *desk) opened(path string) url.Values {
 	for _, name := range []string{"rev", "was"} {
 		m := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
 		if m == nil {
-			d.t.Fatalf("%s has no field %s", path, name)
+			d.t.Fatalf("page %s has no field %s", path, name)
 		}
 		form.Set(name, html.UnescapeString(m[1]))
 	}
@@ -47,7 +47,7 @@ func with(form url.Values, more url.Values) url.Values {
 	return form
 }
 
-// Two people have a record open and both change it.
+// Two people open a record and both change it.
 func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -55,17 +55,17 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 		before, after              string
 		typed                      url.Values
 	}{
-		"a link": {"lnk_1", "GET /api/v1/links/lnk_1", "/app/links/lnk_1", "/edit", oneLink, strings.ReplaceAll(oneLink, "Before", "Their title"),
+		"link": {"lnk_1", "GET /api/v1/links/lnk_1", "/app/links/lnk_1", "/edit", oneLink, strings.ReplaceAll(oneLink, "Before", "Their title"),
 			url.Values{"url": {"https://go.dev/"}, "title": {"My title"}, "tags": {"a"}, "expiresAt": {""}, "ogTitle": {""}, "ogDescription": {""}, "ogImage": {""}}},
-		"a video": {"vid_1", "GET /api/v1/videos/vid_1", "/app/videos/vid_1", "/edit", oneVideo, strings.ReplaceAll(oneVideo, `"description":`+quoted(nasty), `"description":"Their title"`),
+		"video": {"vid_1", "GET /api/v1/videos/vid_1", "/app/videos/vid_1", "/edit", oneVideo, strings.ReplaceAll(oneVideo, `"description":`+quoted(nasty), `"description":"Their title"`),
 			url.Values{"title": {nasty}, "description": {"My title"}, "tags": {"a"}}},
-		"a video's access": {"vid_1", "GET /api/v1/videos/vid_1/access", "/app/videos/vid_1", "/access", oneAccess, strings.ReplaceAll(oneAccess, "https://www.example.com", "Their title"),
+		"access of a video": {"vid_1", "GET /api/v1/videos/vid_1/access", "/app/videos/vid_1", "/access", oneAccess, strings.ReplaceAll(oneAccess, "https://www.example.com", "Their title"),
 			url.Values{"privacy": {"public"}, "embedOrigins": {"My title"}, "allowDownload": {"true"}}},
-		"a webhook": {"wh_1", "GET /api/v1/webhooks/wh_1", "/app/webhooks/wh_1", "/edit", oneWebhook, strings.ReplaceAll(oneWebhook, quoted(nasty), `"Their title"`),
+		"webhook": {"wh_1", "GET /api/v1/webhooks/wh_1", "/app/webhooks/wh_1", "/edit", oneWebhook, strings.ReplaceAll(oneWebhook, quoted(nasty), `"Their title"`),
 			url.Values{"url": {"https://hook.example/"}, "description": {"My title"}, "all": {"true"}}},
-		"the account": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "Before", "Their title"),
+		"account": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "Before", "Their title"),
 			url.Values{"name": {"My title"}, "defaultDomainId": {"default"}}},
-		"the default domain": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "null", `"dom_1"`),
+		"default domain": {"acc_1", "GET /api/v1/account", "/app/settings", "/account", oneAccount, strings.ReplaceAll(oneAccount, "null", `"dom_1"`),
 			url.Values{"name": {"My title"}, "defaultDomainId": {"default"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,12 +81,13 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 			d.store(`"2"`, map[string]string{tt.call: tt.after})
 			resp, page := d.post(tt.page, tt.page+tt.action, form)
 			if resp.StatusCode != http.StatusPreconditionFailed || !strings.Contains(page, "My title") || !strings.Contains(page, "<q>Their title</q>") {
-				t.Fatalf("%d, and the page has mine: %v, theirs: %v", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
+				t.Fatalf("got %d and a page with my text: %v, with their text: %v; want 412 and both", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
 			}
 			checkPage(t, tt.page, resp, page)
-			// Sent again from the page that shows both values, the form replaces the stored value.
+			// When the form is sent again from the page that shows both values, it replaces
+			// the stored value.
 			if resp, page := d.post(tt.page, tt.page+tt.action, with(d.opened(tt.page), tt.typed)); resp.StatusCode != http.StatusSeeOther {
-				t.Errorf("again: %d\n%s", resp.StatusCode, page)
+				t.Errorf("the form sent again got %d, want 303:\n%s", resp.StatusCode, page)
 			}
 		})
 	}
@@ -99,11 +100,11 @@ func TestAFormSaysThatSomebodyElseHasClearedAField(t *testing.T) {
 	form := with(d.opened("/app/links/lnk_1"), url.Values{"url": {"https://go.dev/"}, "title": {"My title"}, "tags": {"a"}})
 	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.ReplaceAll(oneLink, "Before", "")})
 	if _, page := d.post("/app/links/lnk_1", "/app/links/lnk_1/edit", form); !strings.Contains(page, text.Get("form.theirs")+" "+text.Get("form.theirs.empty")) {
-		t.Errorf("the page does not say that the title is empty now\n%s", page)
+		t.Errorf("the page does not show that the stored title is empty:\n%s", page)
 	}
 }
 
-// A video that becomes ready, or a change to a field of another form, is not a conflict.
+// If a video becomes ready or a field of another form changes, there is no conflict.
 func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -111,7 +112,7 @@ func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	form := with(d.opened("/app/videos/vid_1"), url.Values{"title": {"New"}, "description": {"x"}, "tags": {""}})
 	d.store(`"2"`, map[string]string{"GET /api/v1/videos/vid_1/access": strings.ReplaceAll(oneAccess, "www.example", "other.example")})
 	if resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/edit", form); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("the form got %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -124,7 +125,7 @@ func TestADeletionOverSomebodyElsesChangeAsksAgain(t *testing.T) {
 		form := d.opened(page)
 		d.store(`"2"`, nil)
 		if resp, _ := d.post(page, page+"/delete", form); resp.StatusCode != http.StatusPreconditionFailed {
-			t.Errorf("%s: %d, want 412, so that the page is shown again first", page, resp.StatusCode)
+			t.Errorf("deletion on %s got %d, want 412 and the current page first", page, resp.StatusCode)
 		}
 	}
 }

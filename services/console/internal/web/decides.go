@@ -15,9 +15,9 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm returns the values of the form's fields for the settings that decide what a
-// visit gets. All rules are one text in it. If somebody else has changed the rules, that text
-// differs, and the page shows it. Each rule's own fields are in [ruleForm].
+// decisionsForm returns the values of the form's fields for the settings that decide the
+// result of a visit. All rules are one text in it. If somebody else has changed the rules,
+// the page shows that text. The fields of each rule are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),
@@ -30,7 +30,7 @@ func decisionsForm(l *client.Link) map[string]string {
 	return form
 }
 
-// Deciding returns the fields of one section of the form; see decides.html.
+// Deciding returns the fields of one section of the form. See decides.html.
 func (v view) Deciding(section string) []field {
 	plain := func(name, kind string, max int) field {
 		return v.With(field{Name: name, Key: "decide." + strings.ToLower(name), Kind: kind, Value: v.Form[name], Max: max})
@@ -47,8 +47,8 @@ func (v view) Deciding(section string) []field {
 		kind = v.With(kind.choose("decide.redirecttype.", redirectTypes...))
 		return []field{kind, plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
 	case "password":
-		// A typed password stays in the form. Otherwise a person who corrects another field would
-		// save a link that is open.
+		// Keep a typed password in the form. Otherwise, a person who corrects another field
+		// would save a link without a password.
 		return []field{plain("password", "password", 256)}
 	}
 	return nil
@@ -56,7 +56,7 @@ func (v view) Deciding(section string) []field {
 
 // decisions reads the fields of the form. It returns the changes and the errors in the
 // fields. stored is the link before the change, or an empty link if the form creates one.
-// decisions also sets the form's values to what the page shows if the form is refused.
+// decisions also sets the form's values to those that the page shows if the form is rejected.
 func (r *request) decisions(stored *client.Link) (change map[string]any, bad []apierr.Detail) {
 	change = map[string]any{}
 	refuse := func(name, message string) {
@@ -74,7 +74,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 		change[name] = at
 		r.form.Set(name, toMinute(at))
 	}
-	if !r.form.Has(ruleCount) { // a page from before these fields existed must not reset them
+	if !r.form.Has(ruleCount) { // a page of an older release without these fields must not reset them
 		return change, bad
 	}
 	change["expiredUrl"] = orNull(strings.TrimSpace(r.form.Get("expiredUrl")))
@@ -102,8 +102,8 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	}
 	rules, wrong := r.rules()
 	bad = append(bad, wrong...)
-	// Do not send unchanged rules: the API would check their addresses against what is blocked
-	// now, and might refuse them.
+	// Do not send unchanged rules: the API would check their addresses against the current
+	// blocklist and might reject them.
 	shown := strings.Join(ruleTexts(rules), " · ")
 	if len(wrong) > 0 || shown != strings.Join(ruleTexts(stored.Rules), " · ") {
 		change["rules"] = rules
@@ -112,7 +112,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	return change, bad
 }
 
-// given removes from the change all values that a new link has by default.
+// given removes all default values of a new link from the change.
 func given(change map[string]any) map[string]any {
 	for name, value := range change {
 		if at, ok := value.(*client.Time); ok && at == nil || value == nil || value == false || value == 302 {

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// decidingLink is a link with every setting that decides what a visit gets.
+// decidingLink is a link with every setting that decides the result of a visit.
 var decidingLink = strings.Replace(oneLink, `"archived":false`, `"archived":false,"redirectType":302,"forwardQuery":true,"forwardPath":false,
 	"startsAt":1800000012345,"expiredUrl":"https://over.example/","hasPassword":true,"maxClicks":1000,"rules":[
 	{"name":"iPhones","when":{"device":["phone"],"system":["ios"],"country":["DE","AT"],"from":1800000098765,"percent":50},"url":"https://apple.example/"},
@@ -36,12 +36,12 @@ var (
 	picked     = regexp.MustCompile(`<select[^>]* name="([^"]+)"[^>]*>(?:<option[^>]*>[^<]*</option>)*?<option value="([^"]*)" selected>`)
 )
 
-// filled returns what a browser without scripts sends from the form with the action.
+// filled returns the form values that a browser without scripts sends to the action.
 func filled(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	at := strings.Index(page, `action="`+action+`"`)
 	if at < 0 {
-		t.Fatalf("no form %s", action)
+		t.Fatalf("the page has no form with the action %s", action)
 	}
 	form, _, _ := strings.Cut(page[at:], "</form>")
 	attribute := func(tag, name string) string {
@@ -66,7 +66,7 @@ func filled(t *testing.T, page, action string) url.Values {
 func (d *desk) sent(call string) (body map[string]any) {
 	d.t.Helper()
 	if err := json.Unmarshal([]byte(d.said(call).body), &body); err != nil {
-		d.t.Fatalf("%s sent %q", call, d.said(call).body)
+		d.t.Fatalf("%s sent %q, want JSON", call, d.said(call).body)
 	}
 	return body
 }
@@ -74,7 +74,7 @@ func (d *desk) sent(call string) (body map[string]any) {
 func same(t *testing.T, what string, got any, want string) {
 	t.Helper()
 	if b, _ := json.Marshal(got); string(b) != want {
-		t.Errorf("%s:\n got %s\nwant %s", what, b, want)
+		t.Errorf("%s sent\n got %s\nwant %s", what, b, want)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestALinkSavedUntouchedStaysAsItWas(t *testing.T) {
 	page := d.page(linkAt)
 	for _, want := range []string{"iPhones → https://apple.example/ (Devices: Phones; Systems: iOS; Countries: DE, AT; ", text.Get("link.password.on"), ">1,000<"} {
 		if !strings.Contains(page, html.EscapeString(want)) && !strings.Contains(page, want) {
-			t.Errorf("the page lacks %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", filled(t, page, linkAt+"/edit"))
@@ -96,8 +96,8 @@ func TestALinkSavedUntouchedStaysAsItWas(t *testing.T) {
 		`"ogImage":null,"ogTitle":null,"redirectType":302,"startsAt":1800000012345,"tags":["a"],"title":"Before","url":"https://go.dev/"}`)
 }
 
-// Without a script, the buttons send the form, and the page shows it again with all that
-// was typed. Nothing is stored until the person saves.
+// Without a script, the buttons send the form, and the page shows the form again with all
+// typed values. Nothing is stored until the person saves the form.
 func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -109,7 +109,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 		var resp *http.Response
 		resp, page = d.post(linkAt, linkAt+"/edit", form)
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %d\n%s", button, resp.StatusCode, page)
+			t.Fatalf("button %s got %d, want 200:\n%s", button, resp.StatusCode, page)
 		}
 		checkPage(t, button, resp, page)
 	}
@@ -117,14 +117,14 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	press("up.2", url.Values{"rules.2.name": {"Mail"}, "rules.2.url": {"https://mail.example/"}, "rules.2.when.query": {"utm_source=mail\r\nref"}, "rules.2.when.device[]": {"desktop", "tablet"}, "rules.2.when.until": {"2031-01-02T03:04"}})
 	press("up.1", nil)
 	press("remove.2", nil)
-	press("down.1", nil) // it is the last rule already, so nothing changes
+	press("down.1", nil) // this is already the last rule, so nothing changes
 	press("nonsense.9", nil)
 	form := filled(t, page, linkAt+"/edit")
 	if got := []string{form.Get("title"), form.Get("password"), form.Get("maxClicks"), form.Get("startsAt"), form.Get("forwardPath"), form.Get("rules.0.name"), form.Get("rules.1.when.percent"), form.Get("ruleCount")}; !slices.Equal(got, []string{"Typed", "geheim", "many", "2030-01-02T03:04", "true", "Mail", "half", "2"}) {
-		t.Fatalf("the form has %q", got)
+		t.Fatalf("after the buttons the form has %q, want all typed values in the new order", got)
 	}
 	if d.said("GET "); slices.ContainsFunc(d.asked, func(q question) bool { return strings.HasPrefix(q.call, "PATCH") }) {
-		t.Error("a button for the rules stored something")
+		t.Error("a button for the rules sent a PATCH, want none before the form is saved")
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="maxClicks-error">`+text.Get("decide.maxclicks.bad")) || !strings.Contains(page, `id="rules-1-when-percent-error">`+text.Get("rule.percent.bad")) {
@@ -132,7 +132,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	}
 	form = with(filled(t, page, linkAt+"/edit"), url.Values{"maxClicks": {"1,000"}, "rules.1.when.percent": {"30 %"}, "passwordRemove": {"true"}})
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, text.Get("decide.password.both")) {
-		t.Fatalf("a password to set and to remove: %d", resp.StatusCode)
+		t.Fatalf("setting and removing a password got %d, want 400 with the reason", resp.StatusCode)
 	}
 	form.Del("passwordRemove")
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusSeeOther {
@@ -142,7 +142,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	same(t, "rules", sent["rules"], `[{"name":"Mail","url":"https://mail.example/","when":{"device":["desktop","tablet"],"query":{"ref":"*","utm_source":"mail"},"until":1925089440000}},`+
 		`{"name":"iPhones","url":"https://apple.example/","when":{"country":["DE","AT"],"device":["phone"],"from":1800000098765,"percent":30,"system":["ios"]}}]`)
 	if sent["password"] != "geheim" || sent["maxClicks"] != 1000.0 || sent["forwardPath"] != true {
-		t.Errorf("sent %v", sent)
+		t.Errorf("sent %v, want the typed password, click limit and path setting", sent)
 	}
 }
 
@@ -155,9 +155,10 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	}
 	sent := d.sent("PATCH ")
 	if password, there := sent["password"]; !there || password != nil {
-		t.Errorf("sent password %v, there: %v", password, there)
+		t.Errorf("sent password %v (present: %v), want null", password, there)
 	}
-	// The page shows a condition on parameters in a form that is read back unchanged.
+	// Conditions on parameters do not change when the page shows them and the form sends them
+	// back.
 	same(t, "the second rule", sent["rules"].([]any)[1], `{"name":`+quoted(nasty)+`,"url":"https://de.example/","when":{"language":["fr"],"query":{"a b":"1+1=2%","c":"*"}}}`)
 }
 
@@ -183,7 +184,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
-// The page shows each reason that the API gives at its field.
+// The page shows each error of the API at its field.
 func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -207,7 +208,7 @@ func TestReasonsAreShownAtTheirFields(t *testing.T) {
 		}
 	}
 	if again := filled(t, page, linkAt+"/edit"); again.Has("forwardQuery") {
-		t.Error("the box that was cleared is ticked again")
+		t.Error("the cleared checkbox is checked again, want it cleared")
 	}
 }
 
@@ -215,7 +216,8 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.name": {"Mine"}, "redirectType": {"302"}})
-	// A button in between must not let the person overwrite a change without having seen it.
+	// After a button for the rules, the person must not be able to overwrite a change that
+	// was not shown.
 	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.NewReplacer(`"iPhones"`, `"Theirs"`, `"redirectType":302`, `"redirectType":301`, `"forwardQuery":true`, `"forwardQuery":false`).Replace(decidingLink)})
 	form.Set("ruleButton", "down.0")
 	_, page := d.post(linkAt, linkAt+"/edit", form)
@@ -223,11 +225,11 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 	checkPage(t, "conflict", resp, page)
 	for _, want := range []string{`value="Mine"`, `<q>Theirs → https://apple.example/`, `<q>` + text.Get("decide.redirecttype.301") + `</q>`, `<q>` + text.Get("form.false") + `</q>`} {
 		if resp.StatusCode != http.StatusPreconditionFailed || !strings.Contains(page, want) {
-			t.Errorf("%d without %s", resp.StatusCode, want)
+			t.Errorf("got %d, want 412 and a page with %s", resp.StatusCode, want)
 		}
 	}
 	if resp, page := d.post(linkAt, linkAt+"/edit", filled(t, page, linkAt+"/edit")); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("again: %d\n%s", resp.StatusCode, page)
+		t.Errorf("the form sent again got %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -235,7 +237,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("an answer before the form was sent")
+		t.Error("the page shows a result before the form was sent, want none")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")
@@ -245,18 +247,18 @@ func TestAVisitIsTried(t *testing.T) {
 		}
 	}
 	if got := d.said("GET /api/v1/links/lnk_1/explain").call; got != "GET /api/v1/links/lnk_1/explain?at=1893553440000&country=DE&device=phone&percent=0&query=a%3D1%26b" {
-		t.Errorf("asked %s", got)
+		t.Errorf("the API got %s, want the visit of the form", got)
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"country","code":"invalid_value","message":"use two letters"}]}}`}
 	if page := d.page(linkAt + "?try=1&try-country=ZZZ"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
-		t.Error("the reason is not at its field")
+		t.Error("the error is not shown at the field of the country, want it there")
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{503, "", ""}
 	if page := d.page(linkAt + "?try=1"); !strings.Contains(page, text.Get("try.away")) {
-		t.Error("the page does not say that there is no answer")
+		t.Error("the page does not say that the result is unavailable, want this text")
 	}
 	if page := d.page(linkAt + "?try=1&try-at=soon"); !strings.Contains(page, `id="try-at-error">`) {
-		t.Error("a wrong time is not refused")
+		t.Error("the page shows no error for an invalid time, want one")
 	}
 }
 
@@ -270,13 +272,13 @@ func TestStatusIsToldInWords(t *testing.T) {
 		if text.Has("link.status." + status) {
 			want = text.Get("link.status." + status)
 		} else if status != "from_tomorrow" {
-			t.Errorf("no words for %s", status)
+			t.Errorf("status %s has no text, want one", status)
 		}
 		if page := d.page("/app/links"); !strings.Contains(page, `<span class="badge">`+want) {
-			t.Errorf("%s: the list lacks %q", status, want)
+			t.Errorf("status %s: the list does not contain %q", status, want)
 		}
 		if page := d.page(linkAt); !strings.Contains(page, "<dd>"+want) {
-			t.Errorf("%s: the page lacks %q", status, want)
+			t.Errorf("status %s: the page does not contain %q", status, want)
 		}
 	}
 }

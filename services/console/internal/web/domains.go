@@ -24,7 +24,7 @@ func (r *request) domainsView() (view, error) {
 // domainRow is a domain in the list.
 type domainRow struct {
 	client.Domain
-	Typed bool // whether the form with its pages was refused, and shows what was typed
+	Typed bool // whether the form with its pages was rejected and shows the typed values
 }
 
 // domainPage is a field of the form with a domain's pages.
@@ -38,7 +38,7 @@ func (d domainRow) Pages() []domainPage {
 	return []domainPage{{"homeUrl", d.HomeURL}, {"notFoundUrl", d.NotFoundURL}, {"expiredUrl", d.ExpiredURL}}
 }
 
-// changePages sets where the domain's host redirects visits that no link serves.
+// changePages sets where the domain's host redirects visits that match no link.
 func changePages(r *request) error {
 	body := map[string]any{}
 	for _, p := range (domainRow{}).Pages() {
@@ -59,8 +59,8 @@ func addDomain(r *request) error {
 	return domainsPage.answer(r, err, "/app/domains", "domain.added")
 }
 
-// verifyDomain checks the name's records now. A missing record is not an error: the page
-// shows what is missing, and the service repeats the check.
+// verifyDomain checks the DNS records of the name now. A missing record is not an error: the
+// page shows the missing record, and the service repeats the check.
 func verifyDomain(r *request) error {
 	var d client.Domain
 	err := r.do("POST", r.domainPath()+"/verify", nil, &d)

@@ -12,7 +12,7 @@ import (
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
 	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
-	Text  string // the label, if it is a name, such as that of a column, and not a text of the console
+	Text  string // the label if it is a name, such as that of a column, and not a text of the console
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
 	// Was is the stored time of a time field in ms, or "" if there is none. With it, the form
@@ -20,9 +20,9 @@ type field struct {
 	Was     string
 	Choices []option // the choices of a select or boxes field
 	Max     int      // characters; 0 means any number
-	Focus   bool     // whether the page opens with the cursor in this field
+	Focus   bool     // whether the field has the focus when the page opens
 	Error   string
-	Theirs  *string // the value that somebody else has stored meanwhile; see [view]
+	Theirs  *string // the value that somebody else has stored; see [view]
 }
 
 // ID returns the name with hyphens instead of dots, which are awkward in HTML ids.
@@ -43,7 +43,7 @@ func (f field) Hint() string {
 	return ""
 }
 
-// Described lists the ids of the texts that describe the field, separated by spaces.
+// Described returns the ids of the texts that describe the field, separated by spaces.
 func (f field) Described() (ids string) {
 	if f.Hint() != "" || f.Kind == "time" {
 		ids = f.ID() + "-hint "
@@ -55,14 +55,13 @@ func (f field) Described() (ids string) {
 }
 
 // choose returns the field with the given values as its choices. The key of a choice's text
-// is prefix and the value.
+// is prefix followed by the value.
 func (f field) choose(prefix string, values ...string) field {
 	f.Choices = options(prefix, values, f.Value)
 	return f
 }
 
-// With adds to the field what the view holds for it: the error, and the value that somebody
-// else has stored.
+// With adds to the field the error in the view and the value that somebody else has stored.
 func (v view) With(f field) field {
 	f.Error, f.Theirs = v.Fields[f.Name], v.Theirs[f.Name]
 	if f.Theirs == nil || *f.Theirs == "" {

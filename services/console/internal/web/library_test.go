@@ -29,10 +29,11 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// nasty is a text that somebody may write into any field.
+// nasty is a malicious text that a person may enter in any field.
 const nasty = `"><script>alert(1)</script>`
 
-// desk is the console with a signed-in person and an API that answers from a table.
+// desk is the console with a signed-in person and an API that returns the responses of a
+// table.
 type desk struct {
 	t    *testing.T
 	base string
@@ -40,8 +41,8 @@ type desk struct {
 	mu      sync.Mutex
 	answers map[string]answer // by "METHOD path"
 	asked   []question
-	etag    string   // of every record; a change must match it
-	next    []answer // to the next POSTs, before those of the table
+	etag    string   // the ETag of every record; a change must match it
+	next    []answer // responses to the next POSTs; they take precedence over the table
 }
 
 type answer struct {
@@ -141,7 +142,7 @@ func (d *desk) said(call string) question {
 			return d.asked[i]
 		}
 	}
-	d.t.Errorf("the API got no request %s; it got %v", call, d.asked)
+	d.t.Errorf("the API got the requests %[2]v, want one that starts with %[1]s", call, d.asked)
 	return question{}
 }
 
@@ -184,7 +185,7 @@ func (d *desk) page(path string) string {
 	d.t.Helper()
 	resp, page := d.send("GET", path, "", nil)
 	if resp.StatusCode != 200 {
-		d.t.Fatalf("GET %s: %d\n%s", path, resp.StatusCode, page)
+		d.t.Fatalf("GET %s returned %d, want 200:\n%s", path, resp.StatusCode, page)
 	}
 	checkPage(d.t, path, resp, page)
 	return page
@@ -204,7 +205,7 @@ func (d *desk) token(from string) string {
 	_, page := d.send("GET", from, "", nil)
 	m := tokenOf.FindStringSubmatch(page)
 	if m == nil {
-		d.t.Fatalf("no token on %s", from)
+		d.t.Fatalf("page %s has no form token", from)
 	}
 	return m[1]
 }
@@ -219,25 +220,25 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	t.Helper()
 	csp := resp.Header.Get("Content-Security-Policy")
 	if strings.Contains(csp, "unsafe") || !strings.Contains(csp, "default-src 'none'") || resp.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("%s: policy %q, caching %q", path, csp, resp.Header.Get("Cache-Control"))
+		t.Errorf("page %s has the policy %q and Cache-Control %q, want no unsafe directive, default-src 'none' and no-store", path, csp, resp.Header.Get("Cache-Control"))
 	}
 	if n := strings.Count(page, "<h1"); n != 1 {
-		t.Errorf("%s: %d h1", path, n)
+		t.Errorf("page %s has %d h1 elements, want 1", path, n)
 	}
 	for _, bad := range []string{"<script>", " style=", " onclick=", "ZgotmplZ", "%!", "&lt;nil&gt;", "[video", "[event", "[webhook", "[nav", "[domains"} {
 		if strings.Contains(page, bad) {
-			t.Errorf("%s contains %q\n%s", path, bad, page)
+			t.Errorf("page %s contains %q, want it absent:\n%s", path, bad, page)
 		}
 	}
 	for _, tag := range regexp.MustCompile(`<(?:button|input)\b[^>]*>`).FindAllString(page, -1) {
 		if !strings.Contains(tag, " type=") {
-			t.Errorf("%s: no type: %s", path, tag)
+			t.Errorf("page %s has an element without a type: %s", path, tag)
 		}
 	}
 	ids := map[string]bool{}
 	for _, m := range idOf.FindAllStringSubmatch(page, -1) {
 		if ids[m[1]] {
-			t.Errorf("%s: id %q twice", path, m[1])
+			t.Errorf("page %s has the id %q twice, want unique ids", path, m[1])
 		}
 		ids[m[1]] = true
 	}
@@ -245,16 +246,16 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	for _, m := range refOf.FindAllStringSubmatch(page, -1) {
 		for id := range strings.FieldsSeq(m[1]) {
 			if !ids[id] {
-				t.Errorf("%s: nothing has the id %q", path, id)
+				t.Errorf("page %s refers to the id %q, which no element has", path, id)
 			}
 			labelled[id] = true
 		}
 	}
 	for _, field := range inputOf.FindAllString(page, -1) {
 		id := idOf.FindStringSubmatch(field)
-		boxed := strings.Contains(field, `type="checkbox"`) || strings.Contains(field, `type="radio"`) // inside its label
+		boxed := strings.Contains(field, `type="checkbox"`) || strings.Contains(field, `type="radio"`) // the field is inside its label
 		if !boxed && !strings.Contains(field, `type="hidden"`) && (id == nil || !labelled[id[1]]) {
-			t.Errorf("%s: no label for %s", path, field)
+			t.Errorf("page %s has no label for %s", path, field)
 		}
 	}
 }
@@ -315,7 +316,7 @@ func TestPagesAreWellFormedWhateverTheRecordsHold(t *testing.T) {
 		"/app/activity": "activity.none.text", "/app/activity?object=x": "activity.nothing",
 	} {
 		if page := empty.page(path); !strings.Contains(page, text.Get(teaches)) {
-			t.Errorf("%s does not say %q", path, text.Get(teaches))
+			t.Errorf("page %s does not contain %q", path, text.Get(teaches))
 		}
 	}
 }
@@ -325,7 +326,7 @@ func TestEveryEventHasWords(t *testing.T) {
 	page := fullDesk(t).page("/app/activity")
 	for _, typ := range events.Types() {
 		if !text.Has("event."+string(typ)) || !strings.Contains(page, text.Get("event."+string(typ))) {
-			t.Errorf("%s has no words", typ)
+			t.Errorf("event type %s has no text on the page", typ)
 		}
 	}
 }
@@ -339,7 +340,7 @@ func TestFormsWithoutTokenAreRefused(t *testing.T) {
 		"/app/webhooks/wh_1/test", "/app/webhooks/wh_1/roll", "/app/webhooks/wh_1/delete", "/app/webhooks/wh_1/deliveries/whd_1/retry", "/app/links/import",
 	} {
 		if resp, _ := d.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader("title=x")); resp.StatusCode != 403 {
-			t.Errorf("POST %s without a token: %d", path, resp.StatusCode)
+			t.Errorf("POST %s without a token got %d, want 403", path, resp.StatusCode)
 		}
 	}
 	var b bytes.Buffer
@@ -347,11 +348,11 @@ func TestFormsWithoutTokenAreRefused(t *testing.T) {
 	_ = m.WriteField("lang", "en")
 	_ = m.Close()
 	if resp, _ := d.send("POST", "/app/videos/vid_1/captions", m.FormDataContentType(), &b); resp.StatusCode != 403 {
-		t.Errorf("a form with files, without a token: %d", resp.StatusCode)
+		t.Errorf("a form with files and without a token got %d, want 403", resp.StatusCode)
 	}
 	for _, q := range d.asked {
 		if !strings.HasPrefix(q.call, "GET ") {
-			t.Errorf("the API was asked to %s", q.call)
+			t.Errorf("the API got %s from a form without a token, want only GET", q.call)
 		}
 	}
 }
@@ -361,10 +362,10 @@ func TestVideosFilterByAddressAndPageByTheLinkHeader(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/videos?q=blue&status=ready&privacy=nonsense")
 	if got := d.said("GET /api/v1/videos").call; got != "GET /api/v1/videos?q=blue&status=ready" {
-		t.Errorf("asked %s", got)
+		t.Errorf("the API got %s, want the filters of the page", got)
 	}
 	if !strings.Contains(page, `href="/app/videos?cursor=next&#43;one&amp;q=blue&amp;status=ready"`) {
-		t.Errorf("no next page that keeps the filter:\n%s", page)
+		t.Errorf("the page has no link to the next page with the same filters:\n%s", page)
 	}
 }
 
@@ -375,12 +376,12 @@ func TestVideoPlaysFromThisHost(t *testing.T) {
 		`<source src="/v/abc/hls/tok/download.mp4" type="video/mp4">`, `src="/v/abc/hls/tok/captions-de.vtt"`, `poster="/v/abc/hls/tok/poster.jpg"`, "1:15", "1,234", `value="2030-03-17T17:46"`,
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page has no %s\n%s", want, page)
+			t.Errorf("the page does not contain %s:\n%s", want, page)
 		}
 	}
 }
 
-// A missing address must not become a link to the console's root.
+// A missing URL must not become a link to the console's root.
 func TestAVideoWithoutFilesLinksNone(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -388,7 +389,7 @@ func TestAVideoWithoutFilesLinksNone(t *testing.T) {
 	page := d.page("/app/videos/vid_1")
 	for _, bad := range []string{`src="/"`, `href="/"`, `poster=`, `src=""`, `href=""`, "storyboard", text.Get("video.download")} {
 		if strings.Contains(page, bad) {
-			t.Errorf("the page has %s\n%s", bad, page)
+			t.Errorf("the page contains %s, want it absent:\n%s", bad, page)
 		}
 	}
 }
@@ -406,10 +407,10 @@ func TestVideoThatIsNotReadySaysWhy(t *testing.T) {
 			d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", `{"_id":"vid_1","status":"` + status + `","privacy":"public","progress":40,"tags":[]}`}
 		}
 		if page := d.page("/app/videos/vid_1"); !strings.Contains(page, want) || strings.Contains(page, "<video") {
-			t.Errorf("%s: the page does not say %q\n%s", status, want, page)
+			t.Errorf("status %s: the page does not contain %q or has a player:\n%s", status, want, page)
 		}
 		if resp, body := d.send("GET", "/app/videos/vid_1/status", "", nil); resp.StatusCode != 200 || !strings.Contains(body, `"status":"`+status+`"`) {
-			t.Errorf("status: %d %s", resp.StatusCode, body)
+			t.Errorf("the status request got %d %s, want 200 and the status of the video", resp.StatusCode, body)
 		}
 	}
 }
@@ -420,14 +421,14 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 		form string
 		want string
 	}{
-		"public drops password and end": {"privacy=public&password=secret&expiresAt=2030-03-17T17:46&allowDownload=true", `{"privacy":"public","allowDownload":true,"embedOrigins":[]}`},
-		"an empty password keeps":       {"privacy=password&password=&embedOrigins=https://a.example%0D%0A%0D%0Ahttps://b.example", `{"privacy":"password","allowDownload":false,"embedOrigins":["https://a.example","https://b.example"]}`},
-		"a new password":                {"privacy=password&password=+p+", `{"privacy":"password","password":" p ","allowDownload":false,"embedOrigins":[]}`},
-		"an end that was not touched":   {"privacy=expiring&expiresAt=2030-03-17T17:46", `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":false,"embedOrigins":[]}`},
-		"a new end, in UTC":             {"privacy=expiring&expiresAt=2030-03-17T17:47", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
-		"a new end, with seconds":       {"privacy=expiring&expiresAt=2030-03-17T17:47:00", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
-		"a new end, with a fraction":    {"privacy=expiring&expiresAt=2030-03-17T17:47:00.000", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
-		"a new end, with a script":      {"privacy=expiring&expiresAt=2030-03-17T19:47&expiresAtMs=1900000080000", `{"privacy":"expiring","expiresAt":1900000080000,"allowDownload":false,"embedOrigins":[]}`},
+		"public removes password and expiry":   {"privacy=public&password=secret&expiresAt=2030-03-17T17:46&allowDownload=true", `{"privacy":"public","allowDownload":true,"embedOrigins":[]}`},
+		"empty password keeps the current one": {"privacy=password&password=&embedOrigins=https://a.example%0D%0A%0D%0Ahttps://b.example", `{"privacy":"password","allowDownload":false,"embedOrigins":["https://a.example","https://b.example"]}`},
+		"new password":                         {"privacy=password&password=+p+", `{"privacy":"password","password":" p ","allowDownload":false,"embedOrigins":[]}`},
+		"unchanged expiry":                     {"privacy=expiring&expiresAt=2030-03-17T17:46", `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":false,"embedOrigins":[]}`},
+		"new expiry in UTC":                    {"privacy=expiring&expiresAt=2030-03-17T17:47", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"new expiry with seconds":              {"privacy=expiring&expiresAt=2030-03-17T17:47:00", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"new expiry with a fraction":           {"privacy=expiring&expiresAt=2030-03-17T17:47:00.000", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"new expiry with a script":             {"privacy=expiring&expiresAt=2030-03-17T19:47&expiresAtMs=1900000080000", `{"privacy":"expiring","expiresAt":1900000080000,"allowDownload":false,"embedOrigins":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -439,7 +440,7 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 			}
 			resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", form)
 			if resp.StatusCode != 303 || resp.Header.Get("Location") != "/app/videos/vid_1?done=access" {
-				t.Errorf("%d to %s", resp.StatusCode, resp.Header.Get("Location"))
+				t.Errorf("got %d to %s, want 303 to the page of the video", resp.StatusCode, resp.Header.Get("Location"))
 			}
 			if got := d.said("PUT ").body; got != tc.want {
 				t.Errorf("sent %s, want %s", got, tc.want)
@@ -454,12 +455,12 @@ func TestRefusedAccessShowsTheReasonsAndNotThePassword(t *testing.T) {
 	d.answers["PUT /api/v1/videos/vid_1/access"] = answer{400, "", noPrivacy}
 	resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"password"}, "password": {"hunter2hunter2"}, "embedOrigins": {"https://ok.example\r\nnonsense"}})
 	if resp.StatusCode != 400 || strings.Contains(page, "hunter2") {
-		t.Errorf("%d, or the password is shown", resp.StatusCode)
+		t.Errorf("got %d or a page with the password, want 400 without the password", resp.StatusCode)
 	}
 	checkPage(t, "access", resp, page)
 	for _, want := range []string{
 		"Value 2: Must be an origin", "Is required when privacy is password", "nonsense</textarea>", `<option value="password" selected>`, `id="password-error"`, `aria-describedby="password-hint password-error" aria-invalid="true"`,
-		`value="a, &#34;&gt;`, // the other form keeps the stored values
+		`value="a, &#34;&gt;`, // the other form shows the stored values
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s\n%s", want, page)
@@ -474,7 +475,7 @@ func TestAnEndInThePastIsRefusedInWords(t *testing.T) {
 	for typed, want := range map[string]string{"2020-01-01T10:00": text.Get("video.expires.past"), "soon": html.EscapeString(text.Get("form.time"))} {
 		resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"expiring"}, "expiresAt": {typed}})
 		if resp.StatusCode != 400 || !strings.Contains(page, `id="expiresAt-error">`+want) {
-			t.Errorf("%s: %d without %q\n%s", typed, resp.StatusCode, want, page)
+			t.Errorf("expiry %s: got %d, want 400 and the error %q:\n%s", typed, resp.StatusCode, want, page)
 		}
 	}
 }
@@ -499,18 +500,18 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 		t.Errorf("%d\n%s", resp.StatusCode, page)
 	}
 	if q := d.said("PUT "); q.body != "WEBVTT\n\n" || q.kind != "text/vtt" {
-		t.Errorf("sent %q as %s", q.body, q.kind)
+		t.Errorf("sent %q as %s, want the uploaded file as text/vtt", q.body, q.kind)
 	}
 	for _, bad := range [][2]string{{"", "WEBVTT"}, {"..", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
 		resp, page := send(bad[0], bad[1])
 		checkPage(t, "captions", resp, page)
 		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
-			t.Errorf("%q: %d", bad, resp.StatusCode)
+			t.Errorf("language %q got %d, want 400 with an error", bad, resp.StatusCode)
 		}
 	}
 	d.answers["PUT /api/v1/videos/vid_1/captions/en"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"body","message":"The body is not a WebVTT file in UTF-8."}]}}`}
 	if _, page := send("en", "nonsense"); !strings.Contains(page, `id="file-error">The body is not a WebVTT file`) {
-		t.Errorf("the reason is not at the file\n%s", page)
+		t.Errorf("the error is not shown at the file field:\n%s", page)
 	}
 }
 
@@ -521,16 +522,16 @@ func TestThumbnailTakesClockTimes(t *testing.T) {
 	for typed, want := range map[string]string{"12.5": `{"time":12.5}`, "1:02": `{"time":62}`, "1:00:01": `{"time":3601}`} {
 		d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {typed}})
 		if got := d.said("PUT ").body; got != want {
-			t.Errorf("%s: sent %s", typed, got)
+			t.Errorf("time %s: sent %s, want %s", typed, got, want)
 		}
 	}
 	d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {"3"}, "ours": {"1"}})
 	if got := d.said("PUT ").body; got != `{"time":null}` {
-		t.Errorf("back to ours: sent %s", got)
+		t.Errorf("restoring the automatic thumbnail sent %s, want a null time", got)
 	}
 	for _, typed := range []string{"", "x", "1:2:3:4", "-1", "1e9", "NaN"} {
 		if resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {typed}}); resp.StatusCode != 400 {
-			t.Errorf("%q: %d", typed, resp.StatusCode)
+			t.Errorf("time %q got %d, want 400", typed, resp.StatusCode)
 		}
 	}
 }
@@ -553,10 +554,10 @@ func TestUploadAnswersItsScript(t *testing.T) {
 	}
 	resp, page := d.send("GET", "/app/upload", "", nil)
 	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "connect-src 'self' https://storage.example;") {
-		t.Errorf("the script may not reach storage: %s", csp)
+		t.Errorf("the policy does not allow connections to storage: %s", csp)
 	}
 	if !strings.Contains(page, `<label for="video">Video</label>`) || !strings.Contains(page, "<noscript>") {
-		t.Errorf("no field Video, or nothing for browsers without scripts\n%s", page)
+		t.Errorf("the page lacks the field Video or a text for browsers without scripts:\n%s", page)
 	}
 }
 
@@ -588,7 +589,7 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	resp, page := d.post("/app/webhooks", "/app/webhooks", url.Values{"url": {"https://hook.example/"}, "events": {"link.created", "video.ready"}, "description": {"d"}})
 	checkPage(t, "create", resp, page)
 	if resp.StatusCode != 200 || !strings.Contains(page, `<code class="mono">whsec_abc</code>`) || d.said("POST ").body != `{"description":"d","events":["link.created","video.ready"],"url":"https://hook.example/"}` {
-		t.Errorf("%d, sent %s\n%s", resp.StatusCode, d.said("POST ").body, page)
+		t.Errorf("got %d and sent %s, want 200, the secret and the form's values:\n%s", resp.StatusCode, d.said("POST ").body, page)
 	}
 	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/roll", url.Values{"overlap": {"3600"}})
 	checkPage(t, "roll", resp, page)
@@ -597,13 +598,13 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	}
 	for _, path := range []string{"/app/webhooks", "/app/webhooks/wh_1"} {
 		if strings.Contains(d.page(path), "whsec_") {
-			t.Errorf("%s shows the secret again", path)
+			t.Errorf("page %s shows the secret again, want it only once", path)
 		}
 	}
 }
 
-// A new secret is shown only once, so the response shows it even when the page around it
-// cannot be read.
+// A new secret is shown only once, so the response shows it even if the rest of the page
+// cannot be loaded.
 func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 	t.Parallel()
 	hook := strings.TrimSuffix(oneWebhook, "}") + `,"secret":"s3cret"}`
@@ -625,7 +626,7 @@ func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 			}
 			d.answers[c.ask] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x"}}`}
 			if resp, page := d.post("/app/domains", c.path, url.Values{}); resp.StatusCode < 500 || strings.Contains(page, text.Get("secret.title")) {
-				t.Errorf("nothing was made: %d\n%s", resp.StatusCode, page)
+				t.Errorf("after a failed create: got %d, want an error without a secret:\n%s", resp.StatusCode, page)
 			}
 		})
 	}
@@ -667,14 +668,14 @@ func TestActivityFiltersByAddress(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/activity?type=link.created&object=lnk_1")
 	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events?object=lnk_1&type=link.created" {
-		t.Errorf("asked %s", got)
+		t.Errorf("the API got %s, want the filters of the page", got)
 	}
 	if !strings.Contains(page, `href="/app/activity?cursor=older&amp;object=lnk_1&amp;type=link.created"`) {
-		t.Errorf("no older page that keeps the filter\n%s", page)
+		t.Errorf("the page has no link to older events with the same filters:\n%s", page)
 	}
 	d.page("/app/activity?type=nonsense")
 	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events" {
-		t.Errorf("asked %s", got)
+		t.Errorf("the API got %s, want no filter", got)
 	}
 }
 
@@ -700,7 +701,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {
 		resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {bad}})
 		if resp.StatusCode != 400 || !strings.Contains(page, `id="csv-error"`) {
-			t.Errorf("%.30q: %d", bad, resp.StatusCode)
+			t.Errorf("import of %.30q got %d, want 400 with an error", bad, resp.StatusCode)
 		}
 	}
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
@@ -711,7 +712,8 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 
 var hrefOf = regexp.MustCompile(`download="failed-links.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"`)
 
-// savedRows returns the table that an import page offers to download, or "" if it has none.
+// savedRows returns the table that an import page offers as a download, or "" if there is
+// none.
 func savedRows(t *testing.T, page string) string {
 	t.Helper()
 	m := hrefOf.FindStringSubmatch(page)
@@ -731,7 +733,7 @@ var (
 	valueOf = regexp.MustCompile(`\svalue="([^"]*)"`)
 )
 
-// mendingForm returns what a browser would send from the form for failed rows.
+// mendingForm returns the values that a browser would send from the form for failed rows.
 func mendingForm(page string) url.Values {
 	_, part, _ := strings.Cut(page, `name="rowCount"`)
 	part, _, _ = strings.Cut(`<input name="rowCount"`+part, "</form>")
@@ -748,12 +750,13 @@ func mendingForm(page string) url.Values {
 		if v := valueOf.FindStringSubmatch(m[1]); v != nil {
 			value = v[1]
 		}
-		form.Set(name[1], strings.ReplaceAll(html.UnescapeString(value), "\n", "\r\n")) // as browsers do
+		form.Set(name[1], strings.ReplaceAll(html.UnescapeString(value), "\n", "\r\n")) // as browsers normalize line breaks
 	}
 	return form
 }
 
-// Rows that failed are corrected in a form or in a CSV file, and sent again alone.
+// Rows that failed are corrected in a form or in a CSV file, and only those rows are sent
+// again.
 func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -776,23 +779,23 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	form := mendingForm(page)
 	if got := form.Get("rowCount"); got != "3" || strings.Contains(page, `value="https://a.example"`) {
-		t.Errorf("the form has %s rows, want 3 without the one that was created\n%s", got, page)
+		t.Errorf("the form has %s rows, want 3, without the row that was created:\n%s", got, page)
 	}
 	file := savedRows(t, page)
 	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
-		t.Errorf("the file is\n%s", file)
+		t.Errorf("want a file with only the failed rows and escaped formulas, got:\n%s", file)
 	}
 
-	// Without corrections, the form and the file send the failed rows as they were, without the one
-	// that was created.
+	// Without corrections, the form and the file send the failed rows unchanged, without the
+	// row that was created.
 	want := `{"urls":[` + first[strings.Index(first, `},{`)+2:]
 	d.post("/app/links/import", "/app/links/import", form)
 	if got := d.said("POST ").body; got != want {
-		t.Errorf("the form sends %s\nwant %s", got, want)
+		t.Errorf("the form sent %s, want %s", got, want)
 	}
 	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {file}})
 	if got := d.said("POST ").body; got != want {
-		t.Errorf("the file sends %s\nwant %s", got, want)
+		t.Errorf("the file sent %s, want %s", got, want)
 	}
 
 	form.Set("rows.0.slug", " free ")
@@ -809,24 +812,25 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 		t.Errorf("%v: sent %+v", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
-		t.Errorf("a form although no row failed\n%s", page)
+		t.Errorf("the page has a form for failed rows, want none, because no row failed:\n%s", page)
 	}
 
-	// If the whole request is refused, the form keeps what was typed.
+	// If the whole request is rejected, the form keeps the typed values.
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"QUOTA_EXCEEDED","message":"The account is full."}}`}
 	resp, page = d.post("/app/links/import", "/app/links/import", form)
 	checkPage(t, "import", resp, page)
 	if kept := mendingForm(page); resp.StatusCode != 403 || !strings.Contains(page, "The account is full.") || kept.Get("rows.0.slug") != "free" ||
 		kept.Get("rowCount") != "2" || kept.Get("once") != form.Get("once") {
-		t.Errorf("%d, kept %v\n%s", resp.StatusCode, kept, page)
+		t.Errorf("got %d and kept %v, want the error and the same rows and keys:\n%s", resp.StatusCode, kept, page)
 	}
 }
 
 // nastyCell is the end of a cell. It must pass through HTML and CSV unchanged.
 const nastyCell = `</textarea><script>alert(1)</script>`
 
-// A request that got no answer may have created its links. Its rows are sent again as the same
-// request, so the API creates nothing twice. The same holds if a browser sends a form again.
+// A request without a response may have created its links. Its rows are sent again as the
+// same request, so the API creates no link twice. The same applies if a browser sends a form
+// again.
 func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -847,30 +851,30 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	_, page := d.post("/app/links/import", "/app/links/import", form)
 	sent := d.all("POST /api/v1/links/bulk")
 	if len(sent) != 2 || sent[0].once == "" || sent[0].once == sent[1].once {
-		t.Fatalf("sent %d requests under %v", len(sent), sent)
+		t.Fatalf("sent %d requests: %v; want two with different keys", len(sent), sent)
 	}
-	// The form has only room for the hundred rows of the lost request. The file has all rows.
+	// The form can have only the hundred rows of the lost request. The file has all rows.
 	mending := mendingForm(page)
 	if got := strings.Count(savedRows(t, page), "\n") - 1; mending.Get("rowCount") != "100" || got != 132 || strings.Count(page, html.EscapeString(text.Get("import.lost"))) != 200 {
-		t.Errorf("the form has %s rows, the file %d\n%.3000s", mending.Get("rowCount"), got, page)
+		t.Errorf("the form has %s rows and the file %d, want 100 and 132:\n%.3000s", mending.Get("rowCount"), got, page)
 	}
 
 	// The browser sends the table again, with the same keys.
 	d.next = []answer{{207, "", results(made, 100)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
 	d.post("/app/links/import", "/app/links/import", form)
 	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
-		t.Errorf("sent again under other keys: %v, want %v", again, sent)
+		t.Errorf("the repeated form sent %v, want the same requests with the same keys: %v", again, sent)
 	}
 	// Only the lost request is repeated.
 	d.post("/app/links/import", "/app/links/import", mending)
 	if third := d.all("POST /api/v1/links/bulk")[4:]; len(third) != 1 || third[0] != sent[1] {
-		t.Errorf("sent %v\nwant %v", third, sent[1])
+		t.Errorf("the form for failed rows sent %v, want only the lost request %v", third, sent[1])
 	}
-	// A changed row makes it another request.
+	// With a changed row, it is another request.
 	mending.Set("rows.5.title", "U")
 	d.post("/app/links/import", "/app/links/import", mending)
 	if fourth := d.all("POST /api/v1/links/bulk")[5:]; len(fourth) != 1 || fourth[0].once == sent[1].once {
-		t.Errorf("a changed request has the key of the first: %v", fourth)
+		t.Errorf("the changed request is %v, want another key than the first", fourth)
 	}
 }
 
@@ -885,14 +889,14 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 	} {
 		d.answers["GET /api/v1/domains"] = refused
 		resp, page := d.post("/app/links/import", "/app/links/import", table)
-		// The last request to the API: no link was sent after it.
+		// This must be the last request to the API: no link is sent after it.
 		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains?limit=100" {
-			t.Errorf("answered %d, asked last %q\n%s", resp.StatusCode, got, page)
+			t.Errorf("got %d and the last request %q, want the error of the domains and no later request:\n%s", resp.StatusCode, got, page)
 		}
 	}
 	d.answers["GET /api/v1/domains"] = answer{403, "", `{"error":{"code":"FORBIDDEN","message":"No scope."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", table); resp.StatusCode != 200 || !strings.Contains(page, "https://s.example/a") {
-		t.Errorf("without the right to read domains: %d\n%s", resp.StatusCode, page)
+		t.Errorf("without the scope for domains: got %d, want 200 and the created link:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -902,11 +906,11 @@ func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
 	page := d.page("/app")
 	for _, want := range []string{text.Get("home.back"), html.EscapeString(text.Get("home.back.http")), text.Get("home.back.ask")} {
 		if !strings.Contains(page, want) {
-			t.Errorf("Home lacks %q", want)
+			t.Errorf("the home page does not contain %q", want)
 		}
 	}
 	if strings.Contains(page, "data-passkey") {
-		t.Error("Home offers a passkey that cannot work")
+		t.Error("the home page offers a passkey, want none, because browsers would reject it")
 	}
 }
 
@@ -919,11 +923,11 @@ func TestSettingsSayWhyTheDefaultDomainTakesNoLinks(t *testing.T) {
 		page := d.page("/app/settings")
 		for _, problem := range []string{"settings.domain.lapsed", "settings.domain.gone"} {
 			if got := strings.Contains(page, html.EscapeString(text.Get(problem))); got != (problem == want) {
-				t.Errorf("default %s: %s is %v\n%s", id, problem, got, page)
+				t.Errorf("default domain %s: text %s shown: %v:\n%s", id, problem, got, page)
 			}
 		}
 		if listed := strings.Contains(page, `<option value="dom_1"`); listed != (id == `"dom_1"`) {
-			t.Errorf("default %s: the lapsed domain is listed: %v", id, listed)
+			t.Errorf("default domain %s: the unverified domain is listed: %v, want it only if it is the default", id, listed)
 		}
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// chart draws numbers by day without JavaScript: the template writes it as SVG, in units of a
-// tenth of a percent of its width and height.
+// chart is a chart of numbers by day without JavaScript. The template renders it as SVG, in
+// units of 0.1% of its width and height.
 type chart struct {
 	Bars     []bar
-	Top      int64 // the number of clicks at the upper edge
+	Top      int64 // the number of clicks at the top
 	From, To int64 // the first and the last day, in ms
 	Days     []dayAt
 }
@@ -38,7 +38,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for _, d := range days {
 		at, err := time.Parse(time.DateOnly, d.Date)
 		if err != nil {
-			return nil // not a day; no chart is better than a wrong one
+			return nil // not a day, so show no chart instead of a wrong one
 		}
 		c.Days = append(c.Days, dayAt{at.UnixMilli(), d.Clicks})
 		c.Top = max(c.Top, d.Clicks)
@@ -49,7 +49,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for i, d := range c.Days {
 		height := 1000 * float64(d.Clicks) / float64(c.Top)
 		if d.Clicks > 0 {
-			height = max(height, 12) // keep a single click visible next to a million
+			height = max(height, 12) // a single click must be visible next to a million
 		}
 		c.Bars = append(c.Bars, bar{number(float64(i)*step + step*.12), number(1000 - height), number(step * .76), number(height)})
 	}
@@ -98,8 +98,8 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 // spans are the chart lengths that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads the data for the page of a link. The page also works without numbers and
-// history, so a failure to read them is not an error.
+// oneLink reads the data for the page of a link. The page works without numbers and history,
+// so a failure to read them is not an error.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")
 	if !slices.Contains(spans, span) {
@@ -195,8 +195,8 @@ func editLink(r *request) error {
 	}
 	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
 	if _, changed := change["password"]; changed {
-		// No field would show that somebody else has set a password meanwhile. So any change of
-		// the record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change of the
+		// record counts as a conflict.
 		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
 	return linkPage.answer(r, store(), r.linkHome(), "saved")
@@ -209,8 +209,8 @@ func orNull(s string) any {
 	return s
 }
 
-// archiveLink hides a link from the list, or shows it again. The link keeps
-// redirecting, and unlike deleting this can be undone.
+// archiveLink hides a link from the list or shows it again. The link still redirects. Unlike
+// deleting, this can be undone.
 func archiveLink(r *request) error {
 	archive := r.form.Get("archived") == "true"
 	notice := "unarchived"

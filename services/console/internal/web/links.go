@@ -17,7 +17,8 @@ type link struct{ client.Link }
 // ID returns the link's id. Templates use it for links from lists and for full records.
 func (l link) ID() string { return l.LinkSummary.ID }
 
-// Name returns what lists call the link: its title, or its destination if it has none.
+// Name returns the name of the link in lists: its title, or its destination if it has no
+// title.
 func (l link) Name() string {
 	if l.Title != "" {
 		return l.Title
@@ -25,7 +26,7 @@ func (l link) Name() string {
 	return strings.TrimPrefix(strings.TrimPrefix(l.DestinationURL, "https://"), "http://")
 }
 
-// StatusText describes in words what visitors get now.
+// StatusText returns the text about what visitors currently get.
 func (l link) StatusText() string {
 	if key := "link.status." + l.Status; text.Has(key) {
 		return text.Get(key)
@@ -35,7 +36,7 @@ func (l link) StatusText() string {
 
 func (l link) TagList() string { return strings.Join(l.Tags, ", ") }
 
-// homePage offers what most people come for: shortening a link.
+// homePage shows the form for shortening a link, which most people need.
 var homePage = page{template: "home.html", view: (*request).homeView, typed: keepRules}
 
 func (r *request) homeView() (view, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The bounds of the form that corrects failed rows: how many rows, and how many bytes in
-// their cells. Even if they are all line breaks, which a browser sends as six bytes each, the
-// form stays below the largest request.
+// The maximum number of rows in the form for failed rows, and of bytes in their cells. Even
+// if all bytes are line breaks, which a browser sends as six bytes each, the form is smaller
+// than the largest allowed request.
 const (
 	maxMend      = 100
 	maxMendBytes = 150 << 10
@@ -24,22 +24,22 @@ const (
 type mending struct {
 	Once   string // see [request.makeLinks]
 	Failed int
-	CSV    template.URL // a table of all rows that failed, as an address that browsers can download
-	Rows   []mendRow    // those that the form has room for
+	CSV    template.URL // a table of all failed rows, as a data URL that browsers can download
+	Rows   []mendRow    // the rows that fit into the form
 }
 
 // mendRow is a row in the form. Main has the fields that the page shows at once. More has the
 // other fields that have a value.
 type mendRow struct {
-	N          int // its place in the form, from 0
+	N          int // its index in the form
 	Line       int
 	URL        string
-	Problem    string // the reason, if no field shows it
+	Problem    string // the error if no field shows it
 	Lost       string // see [importRow]
 	Main, More []field
 }
 
-// mend returns the form for the rows that failed, or nil if none has.
+// mend returns the form for the failed rows, or nil if no row failed.
 func mend(failed []importRow, once string) (*mending, error) {
 	if len(failed) == 0 {
 		return nil, nil
@@ -50,8 +50,8 @@ func mend(failed []importRow, once string) (*mending, error) {
 	}
 	m := &mending{Once: once, Failed: len(failed), CSV: template.URL("data:text/csv;charset=utf-8;base64," + //nolint:gosec // base64 holds no markup
 		base64.StdEncoding.EncodeToString(table))}
-	// The rows of a lost request come first and stay together, because only the whole request
-	// can be repeated, and the table to download has no place for its key.
+	// The rows of a lost request are first and contiguous, because only the whole request can
+	// be repeated, and the table for download cannot contain the key of the request.
 	failed = slices.Clone(failed)
 	slices.SortStableFunc(failed, func(a, b importRow) int { return strings.Compare(b.Lost, a.Lost) })
 	size := 0
@@ -102,10 +102,10 @@ func mendRowOf(n int, row importRow) mendRow {
 	return out
 }
 
-// cellName is the name of the field with a cell of row n.
+// cellName returns the field name of a cell in row n.
 func cellName(n int, column string) string { return "rows." + strconv.Itoa(n) + "." + column }
 
-// column returns the column that the row's problem is about, or "" if it is not about one.
+// column returns the column of the row's error, or "" if the error has no column.
 func (row importRow) column() string {
 	name, _, _ := strings.Cut(row.Problem, ": ") // a problem that the API found
 	name, _, _ = strings.Cut(name, ".")
@@ -121,7 +121,7 @@ func (row importRow) column() string {
 	return ""
 }
 
-// writeTable writes rows as a table. Reading the table returns the same rows.
+// writeTable returns rows as a table. Parsing the table returns the same rows.
 func writeTable(rows []importRow) ([]byte, error) {
 	cells := make([]map[string]string, len(rows))
 	for i, row := range rows {
@@ -132,7 +132,7 @@ func writeTable(rows []importRow) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// mended returns the rows of the form that corrects failed rows, without those that are left
+// mended returns the rows of the form for failed rows, without the rows that the person left
 // out. sent is false if the request has another form.
 func (r *request) mended() (rows []importRow, sent bool) {
 	n, err := strconv.Atoi(r.form.Get("rowCount"))

@@ -28,8 +28,8 @@ func (r *request) keysView() (view, error) {
 
 var keysPage = page{template: "keys.html", view: (*request).keysView}
 
-// createKey shows the key only in the response to the form, because a key must not be in an
-// address. A reload would create another key, so browsers ask the person first.
+// createKey shows the key only in the response to the form, because a URL must not contain a
+// key. A reload would create another key, so browsers ask the person first.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated
@@ -39,10 +39,10 @@ func createKey(r *request) error {
 	})
 }
 
-// onlySecret shows a new secret when the page around it cannot be read. The secret is never
-// shown again, so that failure must not lose it.
+// onlySecret shows a new secret if the rest of the page cannot be loaded. The secret is never
+// shown again, so the response must contain it despite the error.
 func (r *request) onlySecret(failed error, home, about, secret string) error {
-	slog.WarnContext(r.ctx, "cannot read the page around a new secret; showing the secret alone", "error", failed)
+	slog.WarnContext(r.ctx, "cannot load the page around a new secret; showing only the secret", "error", failed)
 	return r.render(
 		http.StatusOK, "secret.html",
 		view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}},
@@ -56,9 +56,9 @@ func revokeKey(r *request) error {
 type memberRow struct {
 	client.Member
 
-	Theirs  string   // the role that somebody else has set meanwhile
-	Roles   []option // the roles that the person may give this member; may be empty
-	MayLink bool     // whether the person may make a sign-in link for the member
+	Theirs  string   // the role that somebody else has set
+	Roles   []option // the roles that the person may assign to this member; may be empty
+	MayLink bool     // whether the person may create a sign-in link for the member
 	Me      bool
 }
 
@@ -67,7 +67,7 @@ func (m memberRow) Rev() string {
 	return strconv.Quote("r" + strconv.FormatInt(m.UpdatedAt.Time().UnixMilli(), 10))
 }
 
-// roles returns the roles that the person may give.
+// roles returns the roles that the person may assign.
 func (r *request) roles(selected string) []option {
 	mine := identity.Role(r.who.Member.Role)
 	return options("role.", slices.DeleteFunc(identity.Roles(), func(role identity.Role) bool { return !mine.AtLeast(role) }), selected)
@@ -105,12 +105,12 @@ func invite(r *request) error {
 	)
 }
 
-// makeSignInLink makes a link for a member who has no way to sign in.
+// makeSignInLink creates a link for a member who has no way to sign in.
 func makeSignInLink(r *request) error {
 	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
 }
 
-// makeLink shows the link only in the response to the form, like a new key.
+// makeLink shows the link only in the response to the form, as createKey does.
 func (r *request) makeLink(path string, body any, title, about string) error {
 	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)
@@ -201,7 +201,7 @@ func (r *request) accountForm(v *view) error {
 		chosen = r.form.Get("defaultDomainId")
 	}
 	domains := []option{{"default", text.Get("settings.domain.default"), chosen == "default"}}
-	broken := "settings.domain.gone" // why new links are refused
+	broken := "settings.domain.gone" // why new links are rejected
 	if present == "default" {
 		broken = ""
 	}
@@ -273,7 +273,7 @@ func removePasskey(r *request) error {
 	return r.doneIf(err, "/app/settings", "removed")
 }
 
-// device asks the person whether a program may have a key.
+// device asks the person whether a program may get a key.
 func device(r *request) error {
 	code := r.Query("code")
 	if code == "" {

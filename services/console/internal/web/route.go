@@ -15,12 +15,12 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// callTime bounds each call to the API. A page makes one or two.
+// callTime bounds each call to the API. A page makes one or two calls.
 const callTime = 8 * time.Second
 
-// NewAPI returns a client that sends each call of the public API to the address for its
-// path prefix. It connects only when called. Each call is tried once: a person who waits
-// for a page can click again.
+// NewAPI returns a client that sends each call of the public API to the address for its path
+// prefix. It connects lazily. It does not retry calls, because a person who waits for a page
+// can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {
 	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}
 	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal calls must not go through one
@@ -43,13 +43,13 @@ func NewAPI(addresses map[string]string) (*client.Client, error) {
 		BaseURL: rs.list[len(rs.list)-1].to.String(), WithoutKey: true, Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",
 		HTTPClient: &http.Client{
 			Transport: rs,
-			// The API never redirects, so a redirect does not come from the API.
+			// The API never redirects, so a redirect is not from the API.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 }
 
-// routes sends each call to the service that serves its path.
+// routes sends each call to the service for its path.
 type routes struct {
 	list      []route // the longest prefix first; the last is "/"
 	transport http.RoundTripper
@@ -66,7 +66,7 @@ func (rs routes) RoundTrip(req *http.Request) (*http.Response, error) {
 	for _, r := range rs.list {
 		// A prefix ends at a path segment: /api/v1/links does not match /api/v1/linksets.
 		if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.prefix, "/")); ok && (rest == "" || rest[0] == '/') {
-			out := req.Clone(req.Context()) // a RoundTripper must not change the request
+			out := req.Clone(req.Context()) // a RoundTripper must not modify the request
 			out.URL.Scheme, out.URL.Host, out.Host = r.to.Scheme, r.to.Host, ""
 			out.URL.Path = r.to.Path + path
 			if out.URL.RawPath != "" {

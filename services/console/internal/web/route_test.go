@@ -29,15 +29,15 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 		"/docs":                  "auth /docs",
 	} {
 		var got string
-		// A call that is not retried carries no Idempotency-Key, because the service would store a
-		// record for it.
+		// A call that is not retried has no Idempotency-Key, because the service would store
+		// a record for it.
 		if err := c.WithKey("k").Request(t.Context(), http.MethodPost, path, nil, &got); err != nil || got != want {
-			t.Errorf("%s: %q, %v, want %q", path, got, err, want)
+			t.Errorf("request to %s returned %q and error %v, want %q", path, got, err, want)
 		}
 	}
 	for _, bad := range []map[string]string{nil, {"/api": "http://a"}, {"/": "nothing"}, {"api": "http://a", "/": "http://a"}} {
 		if _, err := NewAPI(bad); err == nil {
-			t.Errorf("%v is taken", bad)
+			t.Errorf("NewAPI accepted the routes %v, want an error", bad)
 		}
 	}
 }
@@ -49,6 +49,6 @@ func TestAnIDThatNoPathCanHoldIsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := refusal("GET", c.Request(t.Context(), http.MethodGet, "/api/v1/links/..", nil, nil)); apierr.CodeOf(err) != apierr.NotFound {
-		t.Errorf("%v, want that it is not found", err)
+		t.Errorf("a request with an invalid id returned %v, want NOT_FOUND", err)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// row is a page: its address, the scope that people need to see it, and its handlers. Rows
-// with an icon are in the navigation, in this order.
+// row is a page: its path, the scope that people need to see it, and its handlers. The
+// navigation lists the rows with an icon in this order.
 type row struct {
 	path  string
 	icon  string
-	scope string // the navigation hides the page from people who lack it; the API checks it too
+	scope string // the navigation hides the page from people without this scope; the API checks it too
 	get   handler
-	posts map[string]handler // by the form's path below the page; "" is the page itself
+	posts map[string]handler // by the path of the form below the page; "" is the page itself
 }
 
-// table holds every page for people who are signed in. To add a page, add a row, a handler,
+// table returns every page for people who are signed in. To add a page, add a row, a handler,
 // a template, and the text "nav.<path>".
 func (p *Pages) table() []row {
 	return []row{

@@ -20,7 +20,7 @@ import (
 // Fields of the forms with rules. A rule's fields have the same names as in the API's
 // errors, such as rules.0.when.country.
 const (
-	ruleCount  = "ruleCount"  // how many rules the form has
+	ruleCount  = "ruleCount"  // the number of rules in the form
 	ruleButton = "ruleButton" // the button that adds, removes or moves a rule, such as "up.2"
 	maxRules   = 20
 )
@@ -30,7 +30,7 @@ var (
 	ruleSystems = []string{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// typedRule holds the values of a rule's fields by name, without the prefix "rules.0.".
+// typedRule is the values of a rule's fields by name, without the prefix "rules.0.".
 type typedRule map[string][]string
 
 func (t typedRule) get(name string) string {
@@ -40,19 +40,19 @@ func (t typedRule) get(name string) string {
 	return strings.TrimSpace(unix(t[name][0]))
 }
 
-// ruleForm is a rule of a form.
+// ruleForm is a rule in a form.
 type ruleForm struct {
-	N, Of            int // the rule's place, from 0, and the number of rules
+	N, Of            int // the rule's index and the number of rules
 	Name             string
-	Target, Visitors []field // where the rule leads, and for which visitors
+	Target, Visitors []field // the destination of the rule, and its conditions
 	Time             []field
 }
 
-// Place returns the rule's place as people count it, from 1.
+// Place returns the position of the rule, starting at 1.
 func (f ruleForm) Place() int { return f.N + 1 }
 func (f ruleForm) Last() bool { return f.N == f.Of-1 }
 
-// typedRules returns the rules that the form holds, at most as many as a link may have.
+// typedRules returns the rules in the form, at most as many as a link may have.
 func (r *request) typedRules() []typedRule {
 	n, _ := strconv.Atoi(r.form.Get(ruleCount))
 	out := make([]typedRule, max(0, min(n, maxRules)))
@@ -97,7 +97,7 @@ func (t typedRule) moment(name string) (*client.Time, bool) {
 	return readMinute(t.get(name), t.get(name+"Ms"), was)
 }
 
-// form returns the fields of the rule, which is at place i of n.
+// form returns the fields of the rule, which has the index i of n.
 func (t typedRule) form(i, n int, focus bool) ruleForm {
 	at := fmt.Sprintf("rules.%d.", i)
 	plain := func(name, kind string, max int) field {
@@ -130,8 +130,8 @@ func (t typedRule) form(i, n int, focus bool) ruleForm {
 	}
 }
 
-// ruleForms returns the forms of all rules. The page opens at the rule with the index focus;
-// -1 means none.
+// ruleForms returns the forms of all rules. The rule with the index focus has the focus when
+// the page opens. -1 means no rule.
 func ruleForms(rules []typedRule, focus int) []ruleForm {
 	out := make([]ruleForm, len(rules))
 	for i, t := range rules {
@@ -147,22 +147,22 @@ func storedRules(rules []client.LinkRule) (out []typedRule) {
 	return out
 }
 
-// keepRules shows the rules of a refused form again.
+// keepRules shows the rules of a rejected form again.
 func keepRules(r *request, data map[string]any) {
 	if r.form.Has(ruleCount) {
 		data["Rules"] = ruleForms(r.typedRules(), -1)
 	}
 }
 
-// rearranged shows the form again after the person has pressed a button that adds, removes
-// or moves a rule. It stores nothing. The form keeps the version that the person saw, so
-// that saving still notices somebody else's change.
+// rearranged shows the form again after the person has pressed a button that adds, removes or
+// moves a rule. It stores nothing. The form keeps the version that the person saw, so saving
+// still detects a conflict.
 func (p page) rearranged(r *request, stored *client.Link) error {
 	v, err := p.view(r)
 	if err != nil {
 		return err
 	}
-	r.decisions(stored) // sets the form's values to what the page shows, such as times in UTC
+	r.decisions(stored) // converts the form's values to the format of the page, such as times in UTC
 	if v.Rev != "" {
 		v.Rev, v.Was = r.form.Get(revField), r.form.Get(wasField)
 	}
@@ -173,8 +173,8 @@ func (p page) rearranged(r *request, stored *client.Link) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// rearrange applies the button that was pressed. It returns the rules and the index of the rule
-// at which the page opens, or -1. An unknown button changes nothing.
+// rearrange applies the button that was pressed. It returns the rules and the index of the
+// rule that gets the focus, or -1. An unknown button has no effect.
 func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	what, place, _ := strings.Cut(button, ".")
 	i, err := strconv.Atoi(place)
@@ -193,8 +193,8 @@ func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	return rules, -1
 }
 
-// rules reads the rules of the form. It returns errors only for values that cannot be sent
-// to the API. The API checks all others.
+// rules returns the rules of the form. It returns errors only for values that cannot be sent
+// to the API. The API checks all other values.
 func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	rules = []client.LinkRule{}
 	for i, t := range r.typedRules() {
@@ -230,8 +230,8 @@ func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	return rules, bad
 }
 
-// escapeCondition escapes the characters that have a meaning in a condition, such as "=" and
-// spaces. All others stay readable.
+// escapeCondition escapes the characters with a special meaning in a condition, such as "="
+// and spaces. All other characters remain readable.
 func escapeCondition(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -244,8 +244,8 @@ func escapeCondition(s string) string {
 	return b.String()
 }
 
-// conditions writes each condition on the visit's query as a line name=value, escaped as in
-// an address.
+// conditions returns each condition on the visit's query as a line name=value, escaped as in
+// a URL.
 func conditions(query map[string]string) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		lines = append(lines, escapeCondition(name)+"="+escapeCondition(query[name]))
@@ -253,7 +253,8 @@ func conditions(query map[string]string) (lines []string) {
 	return lines
 }
 
-// readConditions reads the lines that [conditions] writes. A name without "=" means any value.
+// readConditions parses the lines that [conditions] returns. A name without "=" means any
+// value.
 func readConditions(typed string) (map[string]string, bool) {
 	query := map[string]string{}
 	for _, line := range lines(typed) {

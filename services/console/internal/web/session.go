@@ -22,17 +22,17 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The names of the cookies, without the prefix that cookieName adds under https.
+// The names of the cookies, without the prefix that cookieName adds for https.
 const (
 	sessionCookie = "linkreel_session"
-	preCookie     = "linkreel_pre"  // ties forms to a browser without a session
+	preCookie     = "linkreel_pre"  // binds forms to a browser without a session
 	flowCookie    = "linkreel_flow" // the state between the two steps of a sign-in, sealed by auth
 )
 
 const csrfField = "csrf"
 
-// cookieName adds a prefix that makes browsers reject the cookie if another host of the
-// same site sets it. Browsers accept the prefix only under https.
+// cookieName adds a prefix that makes browsers reject the cookie if another host of the same
+// site sets it. Browsers accept the prefix only on https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name
@@ -42,7 +42,7 @@ func (p *Pages) cookieName(name string) string {
 
 func (r *request) cookie(name string) string { return r.Cookies(r.pages.cookieName(name)) }
 
-// setCookie sets a cookie that scripts cannot read; life 0 removes it.
+// setCookie sets a cookie that scripts cannot read. A life of 0 removes the cookie.
 func (r *request) setCookie(name, value string, life time.Duration) {
 	c := &http.Cookie{ //nolint:gosec // Secure wherever the base address is https; plain http is for local runs
 		Name: r.pages.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -62,12 +62,12 @@ func (r *request) signedIn(s signin.Session) {
 }
 
 // csrf returns the token for forms. It is derived from the session's key or, before sign-in,
-// from a random cookie. Only a browser that has the session or the cookie can send the right
-// token.
+// from a random cookie. Only a browser that has the session or the cookie can send the
+// correct token.
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
-		// We never set a value this short, so replace it.
+		// The console never sets a value this short, so replace it.
 		if secret = r.cookie(preCookie); len(secret) < 20 {
 			secret = identity.NewNonce()
 			r.setCookie(preCookie, secret, time.Hour)
@@ -84,14 +84,14 @@ func csrfOf(secret string) string {
 
 var errForm = apierr.New(apierr.Forbidden, text.Get("error.form"))
 
-// genuine rejects a POST that none of our pages sent. It makes two checks, each of which
-// would be enough: the origin that the browser reports, and the form's token.
+// genuine rejects a POST that was not sent by one of our pages. It makes two checks, each of
+// which would be enough: the origin that the browser reports, and the form's token.
 func (r *request) genuine() error {
 	switch site := r.Get("Sec-Fetch-Site"); {
 	case site == "same-origin":
 	case site != "":
 		return errForm
-	default: // an older browser, or a base address on plain http
+	default: // an older browser, or a base URL on plain http
 		if origin := r.Get(fiber.HeaderOrigin); origin != "" && !r.ownOrigin(origin) {
 			return errForm
 		}
@@ -111,13 +111,13 @@ func (r *request) ownOrigin(origin string) bool {
 	return err == nil && (u.Host == r.pages.cfg.Base.Host && u.Scheme == r.pages.cfg.Base.Scheme || u.Host == string(r.Request().Host()))
 }
 
-// readForm reads a POST's body, which is an HTML form with or without files. The body is
-// already in memory, and httpapi has limited its size.
+// readForm parses the body of a POST, which is an HTML form with or without files. The body
+// is already in memory, and httpapi has limited its size.
 func (r *request) readForm() error {
 	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	// Reject compressed forms: no browser sends them, and nothing would limit the size after
-	// decompression.
+	// Reject compressed forms: no browser sends them, and their size after decompression
+	// would not be limited.
 	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
 	}
@@ -147,7 +147,7 @@ func (r *request) joinLists() {
 	}
 }
 
-// file returns an uploaded file of a form, or nil when none was chosen.
+// file returns an uploaded file of a form, or nil if no file was chosen.
 func (r *request) file(field string) ([]byte, error) {
 	if len(r.files[field]) == 0 {
 		return nil, nil
@@ -167,7 +167,7 @@ func (r *request) file(field string) ([]byte, error) {
 // handler is a page's code.
 type handler func(r *request) error
 
-// posted reads the form of a POST, and rejects one that none of our pages sent.
+// posted reads the form of a POST and rejects a form that was not sent by one of our pages.
 func (r *request) posted() error {
 	if r.Method() != fiber.MethodPost {
 		return nil
@@ -178,7 +178,7 @@ func (r *request) posted() error {
 	return r.genuine()
 }
 
-// open serves a page to everybody. It does not ask auth who the person is.
+// open serves a page to everybody. It does not call auth to identify the person.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -190,8 +190,8 @@ func (p *Pages) open(h handler) fiber.Handler {
 	}
 }
 
-// member serves a page to people who are signed in. Everybody else is asked to sign in and
-// returns here afterwards.
+// member serves a page to people who are signed in. Everybody else must sign in first and is
+// then redirected to the page.
 func (p *Pages) member(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -199,13 +199,13 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if r.session = r.cookie(sessionCookie); r.session == "" {
 			return r.signIn("")
 		}
-		// Check the form before calling auth, so that a forged one costs no call.
+		// Check the form before calling auth, so a forged form causes no call.
 		if err := r.posted(); err != nil {
 			return err
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {
-			// The API would refuse every call of the page anyway.
+			// The API would reject every call of the page anyway.
 			return r.render(http.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
 		}
 		if err == nil {
@@ -220,10 +220,10 @@ func (p *Pages) member(h handler) fiber.Handler {
 	}
 }
 
-// signIn sends the browser to the sign-in page.
+// signIn redirects the browser to the sign-in page.
 func (r *request) signIn(why string) error {
 	q := url.Values{}
-	// Opening a form's address would not send the form again, so sign-in returns only to pages.
+	// Opening a form's URL would not send the form again, so sign-in returns only to pages.
 	if r.Method() == fiber.MethodGet {
 		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
 			q.Set("next", next)
@@ -239,9 +239,9 @@ func (r *request) signIn(why string) error {
 	return r.Redirect(target, fiber.StatusSeeOther)
 }
 
-// safeNext returns the address to open after sign-in: next if it is a path of ours,
-// otherwise the home page. Browsers read backslashes as slashes and drop control characters,
-// so it accepts neither.
+// safeNext returns the path to open after sign-in: next if it is a path of the console,
+// otherwise the home page. Browsers interpret backslashes as slashes and drop control
+// characters, so safeNext accepts neither.
 func safeNext(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || len(next) > 2000 ||

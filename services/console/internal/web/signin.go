@@ -24,8 +24,8 @@ type signInData struct {
 	Next    string
 }
 
-// ways caches the installation's ways to sign in. The sign-in page is open to everybody, so
-// it must not call auth each time.
+// ways caches the installation's ways to sign in. The sign-in page is public, so it must not
+// call auth for each request.
 type ways struct {
 	one   singleflight.Group
 	known atomic.Pointer[knownWays]
@@ -36,7 +36,7 @@ type knownWays struct {
 	at time.Time
 }
 
-// waysLife is how long the page may show outdated settings.
+// waysLife is how long the page may show stale settings.
 const waysLife = time.Minute
 
 func (r *request) methods() (signin.Methods, error) {
@@ -46,8 +46,8 @@ func (r *request) methods() (signin.Methods, error) {
 	}
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
-		// Continue even if this request ends, since other requests wait for the same
-		// answer.
+		// Continue even if this request ends, because other requests wait for the same
+		// response.
 		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)
@@ -55,13 +55,13 @@ func (r *request) methods() (signin.Methods, error) {
 		return nil, err
 	})
 	if k := w.known.Load(); k != nil {
-		return k.Methods, nil // a stale answer is better than none
+		return k.Methods, nil // a stale response is better than none
 	}
 	return signin.Methods{}, err
 }
 
-// signInPage also shows one-time links. Opening one changes nothing: everybody who follows
-// it, including a preview robot, gets a page with a button.
+// signInPage also shows one-time links. Opening a link has no effect: everybody who opens it,
+// including a bot that creates previews, gets a page with a button.
 func signInPage(r *request) error {
 	if token := r.Query("link"); token != "" {
 		return r.linkPage(token)
@@ -104,8 +104,8 @@ func (r *request) linkPage(token string) error {
 	return r.render(http.StatusOK, "link.html", v)
 }
 
-// usedLink turns a NotFound into a page that says the link no longer works. It returns all
-// other errors.
+// usedLink shows a page about a link that no longer works if the error is NotFound. It
+// returns all other errors.
 func (r *request) usedLink(err error) error {
 	if apierr.CodeOf(err) != apierr.NotFound {
 		return err
@@ -133,7 +133,7 @@ func useLink(r *request) error {
 }
 
 // beginOIDC sends the browser to the identity provider. It uses a page and not a redirect,
-// because browsers apply form-action 'self' to redirects of a form.
+// because browsers apply form-action 'self' to the redirects after a form.
 func beginOIDC(r *request) error {
 	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
 }
@@ -144,7 +144,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
-	// The cookie lives for 10 minutes, since auth rejects an older flow.
+	// The cookie expires after 10 minutes, because auth rejects an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL,
@@ -164,15 +164,15 @@ func finishOIDC(r *request) error {
 	if err != nil {
 		return r.notSignedIn(err)
 	}
-	if s.Secret == "" { // an identity was connected, so the session stays
+	if s.Secret == "" { // an identity was connected, so the session does not change
 		return r.done(safeNext(s.Next), "connected")
 	}
 	r.signedIn(s)
 	return r.done(safeNext(s.Next), "")
 }
 
-// notSignedIn shows only the reason, so that a person who is not a member learns nothing
-// about the accounts here.
+// notSignedIn shows only the reason, so a person who is not a member gets no information
+// about the accounts.
 func (r *request) notSignedIn(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError {
@@ -181,7 +181,7 @@ func (r *request) notSignedIn(err error) error {
 	return r.render(e.Code.Status(), "message.html", view{Title: text.Get("signin.refused"), Data: e.Message})
 }
 
-// beginPasskey gives the script the options for navigator.credentials.
+// beginPasskey sends the options for navigator.credentials to the script.
 func beginPasskey(r *request) error {
 	return r.passkeyOptions(signin.OpBeginPasskey)
 }
@@ -214,7 +214,7 @@ func finishPasskey(r *request) error {
 func signOut(r *request) error {
 	err := r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser()}, nil)
 	if err != nil && apierr.CodeOf(err) != apierr.NotFound {
-		return err // keep the cookie, so that the person can try again
+		return err // keep the cookie, so the person can try again
 	}
 	r.setCookie(sessionCookie, "", 0)
 	return r.Redirect("/app/sign-in?why=out", fiber.StatusSeeOther)

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// upload shows the page whose script sends files directly to storage. Their bytes never
-// pass through the console.
+// upload shows the upload page. Its script sends files directly to storage and not through
+// the console.
 func upload(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "upload.html", view{Title: text.Get("upload.title"), Data: map[string]any{
@@ -19,7 +19,7 @@ func upload(r *request) error {
 	}})
 }
 
-// record shows the page whose script records and uploads at the same time.
+// record shows the recording page. Its script records and uploads at the same time.
 func record(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "record.html", view{Title: text.Get("record.title"), Data: map[string]any{
@@ -27,11 +27,10 @@ func record(r *request) error {
 	}})
 }
 
-// createVideo tells the script where to send the file. The addresses allow only writing this
-// one object.
+// createVideo sends the upload URLs to the script. They only allow writing this one object.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
-	// The form offers only "public" and "unlisted"; a password or an expiry is set on the
+	// The form offers only "public" and "unlisted". People set a password or an expiry on the
 	// video's page. Any other value becomes "unlisted", the more private of the two.
 	if privacy != "public" {
 		privacy = "unlisted"

@@ -33,10 +33,10 @@ func (v video) Name() string {
 func (v video) TagList() string { return strings.Join(v.Tags, ", ") }
 func (v video) Ready() bool     { return v.Status == "ready" }
 
-// Waiting reports whether the status will change by itself.
+// Waiting reports whether the status will change without an action.
 func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
 
-// Length returns the duration in the form 1:15 or 1:01:15, or "" until it is known.
+// Length returns the duration as 1:15 or 1:01:15, or "" if it is not yet known.
 func (v video) Length() string {
 	if v.Duration == nil {
 		return ""
@@ -48,25 +48,24 @@ func (v video) Length() string {
 	return fmt.Sprintf("%d:%02d", n/60, n%60)
 }
 
-// StatusText describes the video's status in words.
+// StatusText returns the text for the video's status.
 func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
 
-// Poster, Playlist and File return addresses for this page. The API returns them with its
-// own host. The page uses the console's host, which its policy allows.
+// Poster, Playlist and File return URLs for this page. The API returns them with its own
+// host. The page uses the console's host, which its policy allows.
 func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
 func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
 func (v video) File() string     { return samePath(str(v.DownloadURL)) }
 
-// CaptionFile returns the address of a language's captions, a file next to the playlist.
+// CaptionFile returns the URL of a language's captions, a file next to the playlist.
 func (v video) CaptionFile(lang string) string {
 	return v.beside("captions-" + lang + ".vtt")
 }
 
-// Storyboard returns the address of the list of small pictures of the whole video.
+// Storyboard returns the URL of the storyboard's thumbnail track.
 func (v video) Storyboard() string { return v.beside("storyboard.vtt") }
 
-// beside returns the address of a file in the playlist's folder, or "" if there is no
-// playlist.
+// beside returns the URL of a file in the playlist's folder, or "" if there is no playlist.
 func (v video) beside(name string) string {
 	list := v.Playlist()
 	if list == "" {
@@ -75,10 +74,10 @@ func (v video) beside(name string) string {
 	return list[:strings.LastIndexByte(list, '/')+1] + name
 }
 
-// samePath returns the address without its host. An empty or invalid address gives "".
+// samePath returns the URL without its host, or "" for an empty or invalid URL.
 func samePath(address string) string {
 	u, err := url.Parse(address)
-	// For an empty address, RequestURI would return "/".
+	// For an empty URL, RequestURI would return "/".
 	if err != nil || address == "" {
 		return ""
 	}
@@ -105,7 +104,7 @@ func options[S ~string](prefix string, values []S, selected ...string) []option 
 
 func videos(r *request) error {
 	q := r.filters("q", "tag", "status", "privacy", "cursor")
-	// An unknown filter in the address shows all videos, not an error.
+	// With an unknown filter in the URL, the page shows all videos and no error.
 	if !slices.Contains(statuses, q.Get("status")) {
 		q.Del("status")
 	}
@@ -131,8 +130,8 @@ func videos(r *request) error {
 func (r *request) videoPath() string { return "/api/v1/videos/" + url.PathEscape(r.Params("id")) }
 func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.Params("id")) }
 
-// oneVideo reads the data for the page of a video. Form holds the stored values under the
-// names of the fields.
+// oneVideo reads the data for the page of a video. Form has the stored values by the names of
+// the fields.
 func (r *request) oneVideo() (view, error) {
 	var v video
 	header, err := r.read(r.videoPath(), &v)
@@ -179,7 +178,7 @@ func editVideo(r *request) error {
 	}, r.oneVideo), "saved")
 }
 
-// unix converts the line breaks of HTML forms to "\n".
+// unix replaces the line breaks of HTML forms with "\n".
 func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func setAccess(r *request) error {
@@ -194,12 +193,12 @@ func setAccess(r *request) error {
 	if !download {
 		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
-	// The form sends the fields of all privacy settings. Leave out those that the chosen setting
-	// does not use, because the API would reject them.
+	// The form sends the fields of all privacy settings. Leave out the fields that the chosen
+	// setting does not use, because the API would reject them.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
 	}
-	r.form.Del("password") // it is not shown again
+	r.form.Del("password") // do not show the password again
 	if wanted.Privacy == "expiring" {
 		at, ok := r.minute("expiresAt", present.ExpiresAt)
 		if !ok {
@@ -212,8 +211,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field would show that somebody else has set a password meanwhile. So any change of
-		// the record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change of the
+		// record counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -224,8 +223,8 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
-	// The button "ours" restores the automatic picture: the API does so if the time is null.
-	// Ignore the time field then, which browsers send too.
+	// The button "ours" restores the automatic thumbnail, which needs a null time. Ignore the
+	// time field then, because browsers send it too.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}
@@ -236,7 +235,7 @@ func setThumbnail(r *request) error {
 	return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{Time: &seconds}, r.oneVideo), "thumbnail")
 }
 
-// clockSeconds reads "75", "75.5", "1:15" and "1:01:15".
+// clockSeconds parses "75", "75.5", "1:15" and "1:01:15".
 func clockSeconds(s string) (float64, bool) {
 	parts := strings.Split(strings.TrimSpace(s), ":")
 	if len(parts) > 3 {
@@ -244,12 +243,12 @@ func clockSeconds(s string) (float64, bool) {
 	}
 	var total float64
 	for _, p := range parts {
-		// Only digits and a dot: ParseFloat also takes "1e3", "0x10", "-1" and "Inf".
+		// Allow only digits and a dot: ParseFloat also accepts "1e3", "0x10", "-1" and "Inf".
 		if p == "" || strings.Trim(p, "0123456789.") != "" {
 			return 0, false
 		}
 		n, err := strconv.ParseFloat(p, 64)
-		// This bound only stops absurd numbers. The API checks the time against the video.
+		// This bound only rejects absurd numbers. The API checks the time against the video.
 		if err != nil || n > 1e6 {
 			return 0, false
 		}
@@ -265,9 +264,9 @@ func addCaptions(r *request) error {
 		return err
 	}
 	switch {
-	// The language becomes a segment of the path. If it were empty, the call would reach
-	// another route, and that route's error names no field. Characters with a meaning in paths
-	// must not reach a proxy. The API checks everything else.
+	// The language becomes a segment of the path. With an empty language, the call would
+	// match another route, and the error of that route names no field. Characters with a
+	// special meaning in paths must not reach a proxy. The API checks everything else.
 	case lang == "" || strings.ContainsAny(lang, `/\?#%.`):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:
@@ -282,8 +281,8 @@ func addCaptions(r *request) error {
 	}), "captions")
 }
 
-// reword returns a copy of an error after change has adapted each of its details to the
-// page, for example to the page's field names.
+// reword returns a copy of an error with each detail adapted to the page by change, for
+// example to the page's field names.
 func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {
@@ -321,8 +320,8 @@ func videoStatus(r *request) error {
 	return r.JSON(now)
 }
 
-// refuseScript sends an error to one of our scripts, as a message that the script can show.
-// An ended session is passed on to member, which handles it for every page.
+// refuseScript sends an error to one of our scripts as a message that the script can show. It
+// returns the error of an ended session to member, which handles that error for every page.
 func (r *request) refuseScript(err error) error {
 	var e *apierr.Error
 	if !errors.As(atField(err), &e) || e.Code.Status() == http.StatusUnauthorized {

@@ -1,9 +1,9 @@
-// Package web holds the console's pages. It renders each page from what the API returns for
-// the person's session. The only state is in the browser's cookies.
+// Package web has the console's pages. It renders each page from the API's responses for the
+// person's session. The only state is in the browser's cookies.
 //
-// Forms work without JavaScript. A refused form is shown again with the typed values and the
-// reason at the field. A successful one gets a 303 to a page that shows the result, so
-// reloading repeats nothing.
+// Forms work without JavaScript. A rejected form is shown again with the typed values and the
+// error at its field. A successful form gets a 303 to a page that shows the result, so a
+// reload does not repeat the action.
 package web
 
 import (
@@ -37,10 +37,10 @@ type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config holds the dependencies of the pages.
+// Config has the dependencies of the pages.
 type Config struct {
 	Base *url.URL       // without /app
-	API  *client.Client // each call gets the person's session as its key
+	API  *client.Client // each call has the person's session as its key
 	Auth Auth
 	// Storage is the origin of signed URLs, such as https://storage.googleapis.com. Pages
 	// play videos from it and upload videos to it.
@@ -63,7 +63,7 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// New creates the pages. It panics if an embedded file is broken, so any test finds that.
+// New returns the pages. It panics if an embedded file is broken, so any test detects that.
 func New(cfg Config) *Pages {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -97,7 +97,8 @@ func New(cfg Config) *Pages {
 	files, err := templateFiles.ReadDir("templates")
 	must(err)
 	for _, f := range files {
-		// Each page gets its own copy of the layout, because all pages define blocks of the same names.
+		// Each page gets its own copy of the layout, because all pages define blocks with the
+		// same names.
 		if !slices.Contains(shared, f.Name()) {
 			p.templates[f.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
 		}
@@ -107,7 +108,7 @@ func New(cfg Config) *Pages {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // the file is embedded, so any test would have failed here
+		panic(err) // the file is embedded, so any test would fail here
 	}
 }
 
@@ -150,17 +151,17 @@ type view struct {
 	Nav    []navItem
 	Who    *signin.Profile // nil: nobody is signed in
 	CSRF   string
-	Notice string            // says which action has just succeeded
-	Undo   string            // the links for which that action can be undone
+	Notice string            // the action that has just succeeded
+	Undo   string            // the links for which the action can be undone
 	Error  string            // the message for the form as a whole
 	Fields map[string]string // errors by field
-	Form   map[string]string // what was typed
-	// Rev is the ETag of the page's record, which its forms send back. Was holds hashes of
-	// the values that the forms showed. Both are "" on pages without a record that can be
+	Form   map[string]string // the typed values
+	// Rev is the ETag of the page's record, which its forms send back. Was has hashes of the
+	// values that the forms showed. Both are "" on pages without a record that can be
 	// overwritten.
 	Rev, Was string
-	// Theirs holds the values that somebody else has stored meanwhile, by field, if they differ
-	// from the typed ones.
+	// Theirs has the values that somebody else has stored, by field, if they differ from the
+	// typed values.
 	Theirs map[string]*string
 	Data   any
 }
@@ -168,17 +169,17 @@ type view struct {
 // ask calls auth. The caller must have set the field Browser of in.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
-// browser describes the caller for auth.
+// browser returns the caller's browser for auth.
 func (r *request) browser() signin.Browser {
 	return signin.Browser{
 		Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie),
 	}
 }
 
-// can reports whether the person has the scope. Pages hide actions that would be refused.
+// can reports whether the person has the scope. Pages hide actions that the API would reject.
 func (r *request) can(scope string) bool { return slices.Contains(r.who.Scopes, scope) }
 
-// render responds with a page.
+// render sends a page.
 func (r *request) render(status int, name string, v view) error {
 	t, ok := r.pages.templates[name]
 	if !ok {
@@ -194,7 +195,7 @@ func (r *request) render(status int, name string, v view) error {
 			v.Notice, v.Undo = r.counted(text.Get("done."+key)), r.undo()
 		}
 	}
-	// Render into memory first: if a template fails, an error page must still be possible.
+	// Render into memory first, so an error page is still possible if a template fails.
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
@@ -203,10 +204,10 @@ func (r *request) render(status int, name string, v view) error {
 	return r.Send(b.Bytes())
 }
 
-// again shows a refused form again with the reasons. It returns errors that the person
-// cannot correct in the form.
+// again shows a rejected form again with the errors. It returns errors that the person cannot
+// correct in the form.
 func (r *request) again(err error, name string, v view) error {
-	// An ended session is left to member, which handles it for every page.
+	// member handles an ended session for every page.
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError || e.Code.Status() == http.StatusUnauthorized {
 		return err
@@ -225,7 +226,7 @@ func (r *request) again(err error, name string, v view) error {
 	return r.render(e.Code.Status(), name, v)
 }
 
-// typedForm returns what the person typed.
+// typedForm returns the values that the person typed.
 func (r *request) typedForm() map[string]string {
 	form := map[string]string{}
 	for name := range r.form {
@@ -236,7 +237,7 @@ func (r *request) typedForm() map[string]string {
 	return form
 }
 
-// done responds to a successful form: 303 to path, whose page shows the notice.
+// done responds to a successful form with a 303 to path. The page at path shows the notice.
 func (r *request) done(path, notice string) error {
 	if notice == "" {
 		return r.Redirect(path, fiber.StatusSeeOther)
@@ -261,16 +262,16 @@ func (r *request) doneIf(err error, path, notice string) error {
 	return r.done(path, notice)
 }
 
-// policyFormat is the pages' Content-Security-Policy, with a placeholder for the address of
-// storage. Pages without media leave the address empty.
+// policyFormat is the pages' Content-Security-Policy, with a placeholder for the origin of
+// storage. The origin is empty on pages without media.
 const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
 	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 var policy = fmt.Sprintf(policyFormat, "")
 
-// allowMedia lets the page play from storage and upload to it, because signed URLs
-// point there.
+// allowMedia allows the page to play from storage and upload to it, because signed URLs refer
+// to storage.
 func (r *request) allowMedia() {
 	if r.pages.cfg.Storage != "" {
 		r.Set("Content-Security-Policy", fmt.Sprintf(policyFormat, " "+r.pages.cfg.Storage))
@@ -281,7 +282,7 @@ func secure(c *fiber.Ctx) {
 	c.Set("Content-Security-Policy", policy)
 	c.Set("X-Content-Type-Options", "nosniff")
 	c.Set("X-Frame-Options", "DENY")
-	// If this were no-referrer, browsers would send "Origin: null" even with our own forms.
+	// With no-referrer, browsers would send "Origin: null" even with our own forms.
 	c.Set("Referrer-Policy", "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -289,10 +290,11 @@ func secure(c *fiber.Ctx) {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 }
 
-// ErrorPage shows an error as a page. It is meant for [httpapi.Options].Page.
+// ErrorPage shows an error as a page. It is for [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Show the page as if nobody were signed in: the error may be that auth cannot say who is.
+	// Show the page as if nobody were signed in, because auth may be unable to identify the
+	// person.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {

@@ -19,7 +19,7 @@ func TestSafeNext(t *testing.T) {
 	t.Parallel()
 	for _, next := range []string{"/app/links", "/app/links?q=a%20b&archived=all", "/app/links/lnk_1", "/app"} {
 		if got := safeNext(next); got != next {
-			t.Errorf("safeNext(%q) = %q", next, got)
+			t.Errorf("safeNext(%q) = %q, want the same path", next, got)
 		}
 	}
 	for _, next := range []string{
@@ -32,7 +32,7 @@ func TestSafeNext(t *testing.T) {
 	}
 }
 
-// Every text that a page uses exists, and no text is unused.
+// Every text used by a page exists.
 func TestTextsAreThere(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -54,17 +54,17 @@ func TestTextsAreThere(t *testing.T) {
 	}
 	for key := range used {
 		if !text.Has(key) && !strings.HasSuffix(key, ".") {
-			t.Errorf("no text %q", key)
+			t.Errorf("text %q does not exist", key)
 		}
 	}
 	for _, row := range New(Config{}).table() {
 		if row.icon != "" && !text.Has("nav."+row.path) {
-			t.Errorf("no text for the navigation of %s", row.path)
+			t.Errorf("the navigation has no text for %s", row.path)
 		}
 	}
 	for _, role := range []string{"viewer", "member", "admin", "owner"} {
 		if !text.Has("role." + role + ".about") {
-			t.Errorf("no text on the role %s", role)
+			t.Errorf("role %s has no text", role)
 		}
 	}
 }
@@ -72,12 +72,12 @@ func TestTextsAreThere(t *testing.T) {
 func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	t.Parallel()
 	if csrfOf("one") == csrfOf("two") || strings.Contains(csrfOf("one"), "one") {
-		t.Error("form tokens do not depend on the cookie, or reveal it")
+		t.Error("form tokens do not depend on the cookie or contain it, want different tokens without the cookie")
 	}
 }
 
-// On https, cookies have a prefix. Browsers reject a cookie with this prefix if another
-// host of the site sets it, or if it arrives over http.
+// On https, cookies have a prefix. Browsers reject a cookie with this prefix if another host
+// of the site sets it or if it is set over http.
 func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("https://go.example.com")
@@ -96,16 +96,16 @@ func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	}
 	if len(set) != 1 || !strings.HasPrefix(set[0], "__Host-linkreel_pre=") || !strings.Contains(set[0], "; Secure") || !strings.Contains(set[0], "HttpOnly") ||
 		!strings.Contains(set[0], "Path=/;") || strings.Contains(set[0], "Domain") {
-		t.Errorf("cookies %q", set)
+		t.Errorf("got cookies %q, want the prefix, Secure and Path=/ without a domain", set)
 	}
 }
 
-// nobody answers the calls that the sign-in page makes to auth.
+// nobody is an Auth for the sign-in page without a signed-in person.
 type nobody struct{}
 
 func (nobody) Call(context.Context, string, any, any) error { return nil }
 
-// counting answers like nobody and counts the calls.
+// counting is a nobody that counts its calls.
 type counting struct {
 	mu    sync.Mutex
 	asked int
@@ -118,7 +118,7 @@ func (c *counting) Call(context.Context, string, any, any) error {
 	return nil
 }
 
-// Everybody may open the sign-in page, so opening it must not cost auth a call each time.
+// The sign-in page is public, so it must not call auth for each request.
 func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("https://go.example.com")
@@ -134,7 +134,7 @@ func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 		var c fasthttp.RequestCtx
 		c.Request.SetRequestURI("/app/sign-in")
 		if app.Handler()(&c); c.Response.StatusCode() != 200 {
-			t.Fatalf("answered %d", c.Response.StatusCode())
+			t.Fatalf("the sign-in page returned %d, want 200", c.Response.StatusCode())
 		}
 	}
 	for minute := range 3 {
@@ -142,7 +142,7 @@ func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 			open()
 		}
 		if auth.asked != minute+1 {
-			t.Errorf("in minute %d auth was asked %d times", minute+1, auth.asked)
+			t.Errorf("until minute %d auth got %d calls, want one for each minute", minute+1, auth.asked)
 		}
 		now = now.Add(waysLife)
 	}

@@ -16,7 +16,7 @@ type (
 	delivery struct{ client.Delivery }
 )
 
-// State says in words whether the webhook is active, and if not, why.
+// State returns a text about whether the webhook is active, and if not, why.
 func (w webhook) State() string {
 	switch {
 	case w.Enabled && w.Paused:
@@ -49,8 +49,8 @@ func (r *request) webhooksView() (view, error) {
 
 func (r *request) webhookFields() map[string]any {
 	chosen := r.form["events"]
-	// Browsers send nothing for an unchecked box. Set it to "false", because a form that is
-	// shown again after an error would otherwise get the stored or default value.
+	// Browsers send nothing for an unchecked box. Set the value to "false". Otherwise, a form
+	// that is shown again after an error would have the stored or default value.
 	if r.form.Get("all") == "" {
 		r.form.Set("all", "false")
 	}
@@ -64,8 +64,7 @@ func (r *request) webhookFields() map[string]any {
 	}
 }
 
-// createWebhook shows the secret only in the response to the form. New API keys are shown
-// in the same way.
+// createWebhook shows the secret only in the response to the form, as createKey does.
 func createWebhook(r *request) error {
 	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)

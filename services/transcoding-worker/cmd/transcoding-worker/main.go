@@ -1,4 +1,4 @@
-// Command transcoding-worker prepares uploaded videos for playback.
+// Command transcoding-worker transcodes uploaded videos.
 package main
 
 import (

@@ -1,14 +1,14 @@
-// Package ffmpeg runs ffmpeg and ffprobe on untrusted files, and identifies such
-// files.
+// Package ffmpeg runs ffmpeg and ffprobe on untrusted files. It also identifies the format of
+// such files.
 //
-// Every call runs in a jail. It sees one folder and the system's libraries, no network,
-// no other process and no environment but LD_LIBRARY_PATH; Tools.SelfTest proves this
-// on the running system. It runs in its own process group with limits on CPU, memory,
-// file size and wall time. A kill ends the whole group. The kernel enforces the memory
-// limit (RLIMIT_DATA), so it also holds without a container. Every call also names the
-// one demuxer it may use, picked from the file's first bytes and never from a name. It
-// allows the file protocol only, so that a playlist disguised as a video cannot open
-// anything else. No text from a caller is ever part of a command line.
+// Every call runs in a jail. The tool can access one folder and the system's libraries, but
+// no network, no other process and no environment variable except LD_LIBRARY_PATH.
+// Tools.SelfTest verifies this on the running system. The tool runs in its own process group
+// with limits on CPU, memory, file size and wall time. A kill ends the whole group. The
+// kernel enforces the memory limit (RLIMIT_DATA), so the limit also applies outside a
+// container. Every call allows only one demuxer, which is chosen by the file's first bytes
+// and never by its name. It allows only the file protocol, so a playlist disguised as a video
+// cannot open anything else. No text from a caller is ever part of a command line.
 package ffmpeg
 
 import (
@@ -30,34 +30,35 @@ import (
 	"time"
 )
 
-// Tools knows where ffmpeg and ffprobe are and which limits apply to a call. A limit
-// of zero means its default.
+// Tools has the paths of ffmpeg and ffprobe and the limits of a call. A limit of zero means
+// the default.
 type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
 	Threads int    // per call; 0 means 2
 	// Memory bounds a call's private memory in bytes, whether used or only reserved. Allocations
-	// and thread stacks count, mapped files do not. Each thread beyond two adds threadMemory. 0
-	// means DefaultMemory.
+	// and thread stacks count, mapped files do not. Each thread above two adds threadMemory.
+	// 0 means DefaultMemory.
 	Memory int64
-	// Reduced lets calls run without Landlock where the kernel lacks it. They can then read
-	// whatever this process can read. If Reduced is false, calls fail on such a kernel.
+	// Reduced lets calls run without Landlock on a kernel that lacks it. They can then read
+	// everything that this process can read. If Reduced is false, calls fail on such a
+	// kernel.
 	Reduced bool
-	// Used is called with the usage of each call.
+	// Used is called with the resource usage of each call.
 	Used func(Usage)
 }
 
 const (
-	// DefaultMemory is enough for a 4K picture and four encoders with two threads each; a third
-	// of it is never touched.
+	// DefaultMemory is enough for a 4K video and four encoders with two threads each. A third
+	// of this memory is only reserved and never used.
 	DefaultMemory = 848 << 20
 	// threadMemory is the additional memory for one more thread in the decoder and in each
 	// encoder.
 	threadMemory = 96 << 20
 )
 
-// Large returns the tools for a picture larger than 4K. Decoding such a picture needs more
-// memory than everything else together.
+// Large returns the tools for a resolution above 4K. Decoding such a video needs more memory
+// than everything else together.
 func (t *Tools) Large() *Tools {
 	large := *t
 	large.Memory, large.Threads = 2*t.memory(), 1
@@ -99,14 +100,14 @@ func Find(path string) (*Tools, error) {
 	return t, nil
 }
 
-// ErrTimeout means that a call used up its wall time or its CPU time.
+// ErrTimeout means that a call exceeded its wall time or its CPU time.
 var ErrTimeout = errors.New("ffmpeg: out of time")
 
-// ErrMemory means that a call asked for more memory than it may have.
+// ErrMemory means that a call exceeded its memory limit.
 var ErrMemory = errors.New("ffmpeg: out of memory")
 
-// ErrStart means that a tool did not start: its jail failed, or the dynamic linker did
-// not find a library. It says nothing about the file.
+// ErrStart means that a tool did not start: its jail failed, or the dynamic linker did not
+// find a library. The file is not the cause.
 var ErrStart = errors.New("ffmpeg: a tool did not start")
 
 // Exit codes for failures before a tool's own code runs.
@@ -133,12 +134,12 @@ func (e *ExitError) Error() string {
 
 // Call is one run of a tool.
 type Call struct {
-	Dir  string // where it runs, the only folder it can use
+	Dir  string // its working directory, the only folder that it can use
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
-	// Stall ends a call that has printed nothing for this long, since ffmpeg can hang forever
-	// when it runs out of memory. If Stall is 0, only Wall applies.
+	// Stall ends a call that has printed nothing for this long, because ffmpeg can hang
+	// indefinitely when it runs out of memory. If Stall is 0, only Wall applies.
 	Stall time.Duration
 	// Line is called with each line of standard output.
 	Line func(line []byte)
@@ -148,7 +149,7 @@ type Call struct {
 type Usage struct {
 	CPU    time.Duration
 	Memory int64  // peak resident bytes
-	Said   string // the end of standard error, on success too
+	Said   string // the end of standard error, even on success
 }
 
 // Transcode runs ffmpeg.
@@ -206,9 +207,9 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	if err != nil {
 		return Usage{}, err
 	}
-	// The parent-death signal follows the thread that forked. If another goroutine locked this
-	// thread and ended, the thread would end and kill the tool. So keep the thread locked until
-	// the tool has ended.
+	// The parent-death signal is tied to the thread that forked. If another goroutine locked
+	// this thread and ended, the thread would end and kill the tool. Keep the thread locked
+	// until the tool has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -219,7 +220,7 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	readErr := readLines(stdout, line)
 	waitErr := cmd.Wait()
 	if !stop() || readErr != nil {
-		// Kill whatever processes the tool may have left behind.
+		// Kill all processes that the tool may have left running.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState), Said: tail.String()}
@@ -253,8 +254,8 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 }
 
 // environment returns the variables that a tool inherits from this process: only
-// LD_LIBRARY_PATH. Images that unpack packages without installing them need it to find
-// the libraries.
+// LD_LIBRARY_PATH. The tools need it to find libraries in images with packages that were
+// unpacked but not installed.
 func environment() []string {
 	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
 		return []string{"LD_LIBRARY_PATH=" + path}
@@ -263,15 +264,15 @@ func environment() []string {
 }
 
 // outOfTime reports whether the kernel ended a tool because it had used up its CPU time.
-// On SIGXCPU ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts
-// the limit in ticks, which may run well ahead of the CPU time that it reports at the end.
+// On SIGXCPU ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts the
+// limit in ticks, which may be much higher than the CPU time that it reports at the end.
 func outOfTime(e *ExitError, used, limit time.Duration) bool {
 	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
 	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3
 }
 
-// outOfMemory reports whether said contains a message that ffmpeg and its codecs print
-// when they reach the memory limit.
+// outOfMemory reports whether said contains a message that ffmpeg or a codec prints when it
+// reaches the memory limit.
 func outOfMemory(said string) bool {
 	for _, sign := range []string{"Cannot allocate memory", "malloc of size", "Out of memory", "out of memory", "std::bad_alloc"} {
 		if strings.Contains(said, sign) {
@@ -290,7 +291,7 @@ func readLines(r io.Reader, line func([]byte)) error {
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		_, _ = io.Copy(io.Discard, r) // otherwise the tool would block on its output
+		_, _ = io.Copy(io.Discard, r) // otherwise, the tool would block on its output
 		return err
 	}
 	return nil
@@ -320,8 +321,8 @@ func (t *tailBuffer) String() string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(t.buf)), "?")
 }
 
-// Progress returns a Line function that reports the time up to which ffmpeg has written
-// its output. The call needs "-progress pipe:1".
+// Progress returns a Line function that calls report with the time up to which ffmpeg has
+// written its output. The call needs "-progress pipe:1".
 func Progress(report func(done time.Duration)) func([]byte) {
 	return func(line []byte) {
 		us, found := bytes.CutPrefix(line, []byte("out_time_us="))

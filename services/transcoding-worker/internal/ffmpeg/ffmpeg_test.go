@@ -19,7 +19,8 @@ func find(t *testing.T) *Tools {
 	return tools
 }
 
-// scratch returns a folder without symbolic links in its path, as the jail sees it.
+// scratch returns a folder without symbolic links in its path, because the jail uses resolved
+// paths.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -61,7 +62,7 @@ func TestLimitsEndACall(t *testing.T) {
 		t.Parallel()
 		small := *tools
 		small.Memory = 300 << 20
-		// Without memory ffmpeg may also hang. Stall then ends it.
+		// When ffmpeg runs out of memory, it may also hang. Stall then ends it.
 		usage, err := small.Transcode(t.Context(), Call{
 			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),
@@ -90,16 +91,16 @@ func TestAnEndForProcessorTimeIsRecognised(t *testing.T) {
 		want bool
 	}{
 		{ExitError{Signal: syscall.SIGXCPU}, 50 * time.Second, true},
-		{ExitError{Signal: syscall.SIGKILL}, 57 * time.Second, true}, // the kernel's ticks were ahead
+		{ExitError{Signal: syscall.SIGKILL}, 57 * time.Second, true}, // the kernel's ticks exceeded the reported CPU time
 		{ExitError{Code: 255}, 57 * time.Second, true},
 		{ExitError{Code: 1}, 61 * time.Second, true},
-		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // killed by somebody else
+		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // killed by another process
 		{ExitError{Code: 255}, 10 * time.Second, false},
 		{ExitError{Signal: syscall.SIGSEGV}, 57 * time.Second, false},
 		{ExitError{Code: 1}, 57 * time.Second, false},
 	} {
 		if got := outOfTime(&tt.end, tt.used, limit); got != tt.want {
-			t.Errorf("%v after %v of %v: %v, want %v", &tt.end, tt.used, limit, got, tt.want)
+			t.Errorf("outOfTime of %v after %v of %v = %v, want %v", &tt.end, tt.used, limit, got, tt.want)
 		}
 	}
 }
@@ -112,7 +113,7 @@ func TestProgressReportsHowFarTheOutputReaches(t *testing.T) {
 		line([]byte(s))
 	}
 	if len(got) != 1 || got[0] != 1500*time.Millisecond {
-		t.Errorf("reported %v, want [1.5s]", got)
+		t.Errorf("Progress reported %v, want [1.5s]", got)
 	}
 }
 
@@ -138,10 +139,10 @@ func TestFitRateFindsTheGrid(t *testing.T) {
 		{"29.97", grid(3000, 30000.0/1001, 0), Rate{30000, 1001}, true},
 		{"29.97 in milliseconds", grid(3000, 30000.0/1001, 0.001), Rate{30000, 1001}, true},
 		{"60 in milliseconds", grid(600, 60, 0.001), Rate{60, 1}, true},
-		{"an odd rate", grid(500, 17.25, 0), Rate{17250, 1000}, true},
-		{"one picture", grid(1, 1, 0), Rate{25, 1}, true},
-		{"a stall", append(grid(100, 30, 0), 10, 10+1.0/30, 10+2.0/30), Rate{30, 1}, false},
-		{"a long pause between two", []float64{0, 10800}, Rate{93, 1e6}, true},
+		{"unusual rate", grid(500, 17.25, 0), Rate{17250, 1000}, true},
+		{"single frame", grid(1, 1, 0), Rate{25, 1}, true},
+		{"stall", append(grid(100, 30, 0), 10, 10+1.0/30, 10+2.0/30), Rate{30, 1}, false},
+		{"long pause between two frames", []float64{0, 10800}, Rate{93, 1e6}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// jailName is the argv[0] under which this program starts itself again as the jail
-// around ffmpeg.
+// jailName is the argv[0] with which this program starts itself again as the jail around
+// ffmpeg.
 const jailName = "linkreel-jail"
 
-// jailSpec configures the jail. It is passed as one argument, since the child's
-// environment is empty.
+// jailSpec configures the jail. It is passed as one argument, because the child's environment
+// is empty.
 type jailSpec struct {
 	Tool     string   // absolute path of the program to execute
-	Args     []string // its arguments, argv[0] excluded
+	Args     []string // its arguments without argv[0]
 	Env      []string // its environment
-	Dir      string   // the only folder it may write to and, besides system libraries, read from
-	ReadOnly []string // system folders it may read
+	Dir      string   // the only folder that it may write to, and read from apart from system libraries
+	ReadOnly []string // system folders that it may read
 	CPU      uint64   // seconds
 	Memory   uint64   // bytes of private memory
 	FileSize uint64   // bytes per file
-	Reduced  bool     // run without Landlock where the kernel lacks it
+	Reduced  bool     // run without Landlock if the kernel lacks it
 	Test     string   // a file outside the jail; if set, try to read it instead of executing the tool
 }
 
@@ -34,15 +34,15 @@ var ErrJail = errors.New("ffmpeg: the jail does not protect this system")
 
 // Exit codes of a self-test, as a bit set.
 const (
-	testFiles = 1 << iota // a foreign file could be read
+	testFiles = 1 << iota // a file outside the jail could be read
 	testCalls             // a socket could be opened, or another process signalled
 )
 
-// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside
-// of it, to open a socket and to signal the parent. It returns nil if all of that fails
-// and both tools start in the jail. It returns ErrJail if the kernel lacks a feature
-// that the jail needs; the tools then refuse every call unless t.Reduced is set. It
-// returns ErrStart if the image lacks a library that they need.
+// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside of it,
+// to open a socket and to signal the parent. It returns nil if all three attempts fail and
+// both tools start in the jail. It returns ErrJail if the kernel lacks a feature that the
+// jail needs. Every call then fails unless t.Reduced is set. SelfTest returns ErrStart if the
+// image lacks a library that the tools need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")
@@ -53,7 +53,7 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(inside, 0o700); err != nil {
 		return err
 	}
-	// Set Reduced, so that the test reports which access is possible instead of failing to
+	// Set Reduced, so the self-test reports which access is possible instead of failing to
 	// start the jail.
 	test := *t
 	test.Reduced, test.Used = true, nil
@@ -83,9 +83,9 @@ func (t *Tools) version(ctx context.Context, dir string) error {
 	return err
 }
 
-// init turns the process into the jailed tool if it was started as one. It is in init
-// so that every binary that contains a worker, including the standalone and test
-// binaries, can jail its children without any code in its main.
+// init turns the process into the jailed tool if it was started as a jail. Because this
+// happens in init, every binary that contains a worker can jail its children without any code
+// in its main. This includes the standalone and test binaries.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != jailName {
 		return
@@ -95,6 +95,6 @@ func init() {
 	if err == nil {
 		err = enterJail(spec)
 	}
-	fmt.Fprintln(os.Stderr, "jail:", err) // reached only if exec failed
+	fmt.Fprintln(os.Stderr, "jail:", err) // only reached if exec failed
 	os.Exit(exitJail)
 }

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail gives up all access that a transcoder does not need, and then executes the
-// tool. It sets resource limits and no_new_privs, and blocks files outside its folder
-// (Landlock) and all system calls the tool does not need (seccomp). None of it needs a
-// privilege, so it works in a restricted pod.
+// enterJail drops all access that a transcoder does not need, and then executes the tool. It
+// sets resource limits and no_new_privs, and blocks files outside its folder (Landlock) and
+// all system calls that the tool does not need (seccomp). These steps need no privileges, so
+// enterJail works in a restricted pod.
 //
 // There is no RLIMIT_NPROC: it counts all processes of a user, and the pods of a node
 // may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
-	runtime.LockOSThread() // seccomp and no_new_privs belong to the thread that execs
+	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
 	if err := os.Chdir(spec.Dir); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func enterJail(spec jailSpec) error {
 		}
 	}
 	// BestEffort below silently drops the restrictions that an older kernel does not support,
-	// which may be all of them. So check first whether Landlock exists at all.
+	// which may be all of them. Check first whether the kernel has Landlock.
 	if _, err := llsyscall.LandlockGetABIVersion(); err != nil && !spec.Reduced {
 		return fmt.Errorf("landlock: %w", err)
 	}
@@ -49,8 +49,8 @@ func enterJail(spec jailSpec) error {
 	if err := landlock.V5.BestEffort().Restrict(rules...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	// The kernel accepts a seccomp filter from an unprivileged thread only after this. Restrict
-	// may have set it already, but does nothing where there is no Landlock.
+	// The kernel accepts a seccomp filter from an unprivileged thread only with no_new_privs.
+	// Restrict may have set it already, but does nothing without Landlock.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
@@ -61,9 +61,9 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Limit the memory last: the Go runtime itself may reserve more than the tool's limit. The
-	// address space limit is looser, since it also counts libraries and address space that
-	// malloc only reserves.
+	// Limit the memory last, because the Go runtime may reserve more than the tool's limit.
+	// The limit of the address space is higher, because it also counts libraries and address
+	// space that malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
 	}
@@ -73,8 +73,7 @@ func enterJail(spec jailSpec) error {
 	return syscall.Exec(spec.Tool, argv, spec.Env)
 }
 
-// selfTest tries each access that the jail must prevent and exits with the result as
-// the code.
+// selfTest tries each access that the jail must prevent. Its exit code is the result.
 func selfTest(foreign string) error {
 	code := 0
 	if fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -87,8 +86,8 @@ func selfTest(foreign string) error {
 	}
 	parent := uintptr(os.Getppid())
 	for _, call := range [][4]uintptr{
-		// Signal 0 and reading limits do the parent no harm. A jail that allows them would
-		// allow harmful calls too.
+		// Signal 0 and reading limits do not affect the parent. A jail that allows them would
+		// also allow harmful calls.
 		{unix.SYS_KILL, parent, 0},
 		{unix.SYS_TGKILL, parent, parent, 0},
 		{unix.SYS_PRLIMIT64, parent, unix.RLIMIT_CORE, 0},
@@ -114,10 +113,11 @@ func selfTest(foreign string) error {
 }
 
 const (
-	// threadStack is the stack of a thread. ffmpeg has dozens of them, and the usual 8 MiB each
-	// would count against its memory without being used.
+	// threadStack is the stack size of a thread. ffmpeg has dozens of threads. The usual 8
+	// MiB for each thread would count towards its memory limit without being used.
 	threadStack = 1 << 20
-	// addressRoom is for libraries and for address space that malloc reserves.
+	// addressRoom is the additional address space for libraries and for malloc's
+	// reservations.
 	addressRoom = 4 << 30
 )
 

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forgetLandlock makes the kernel look as if it had no Landlock, for every thread of
-// this process and for its child processes.
+// forgetLandlock makes Landlock's system calls fail, as on a kernel without Landlock, in
+// every thread of this process and in its child processes.
 func forgetLandlock() error {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetNr},
@@ -52,8 +52,8 @@ func forgetLandlock() error {
 	return nil
 }
 
-// A tool dies with the thread that forked it, so that thread must not end before the
-// tool.
+// The kernel kills a tool when the thread that forked it ends, so that thread must not end
+// before the tool.
 func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	t.Parallel()
 	tools, dir := find(t), scratch(t)
@@ -70,7 +70,7 @@ func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	select {
 	case <-begun:
 	case err := <-ended:
-		t.Fatalf("ended before it began: %v", err)
+		t.Fatalf("the tool ended with %v before its first progress report", err)
 	}
 	// Together these goroutines lock every idle thread, and end the threads when they return.
 	var locked sync.WaitGroup
@@ -97,8 +97,8 @@ func TestTheJailHoldsOnThisKernel(t *testing.T) {
 	}
 }
 
-// A release's image unpacks its packages without installing them. So the dynamic linker
-// finds some libraries only through LD_LIBRARY_PATH.
+// The image of a release has packages that were unpacked but not installed. The dynamic
+// linker therefore finds some libraries only through LD_LIBRARY_PATH.
 func TestAToolGetsTheWayToItsLibrariesAndNothingElse(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/usr/lib/somewhere")
 	t.Setenv("LINKREEL_STORAGE_KEY", "hush")
@@ -145,7 +145,7 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), withoutLandlockEnv+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Errorf("without Landlock: %v\n%s", err, out)
+			t.Errorf("the test process without Landlock failed with %v:\n%s", err, out)
 		}
 		return
 	}
@@ -154,25 +154,24 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 		t.Errorf("SelfTest = %v, want ErrJail without Landlock", err)
 	}
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err == nil || !strings.Contains(err.Error(), "landlock") {
-		t.Errorf("a call ended with %v, want it refused", err)
+		t.Errorf("a call without Landlock returned %v, want the error of Landlock", err)
 	}
 	tools.Reduced = true
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
-		t.Errorf("a call in the reduced jail: %v", err)
+		t.Errorf("a call in the reduced jail returned %v, want nil", err)
 	}
-	// The refusal protects against exactly this.
+	// The error above prevents exactly this access.
 	if _, err := tools.try(t.Context(), dir, generated+filepath.Join(foreign, "planted.mkv")); err != nil {
-		t.Errorf("the reduced jail hides foreign files, so this test shows nothing: %v", err)
+		t.Errorf("reading a foreign file in the reduced jail returned %v, want nil; otherwise, this test is meaningless", err)
 	}
 }
 
-// This test leaves out the allow-lists of Input on purpose: the jail must work without
-// them.
+// This test does not use the allow-lists of Input, because the jail must work without them.
 func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 	t.Parallel()
 	tools, dir, foreign := find(t), scratch(t), scratch(t)
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
-		t.Fatalf("writing to its own folder: %v", err)
+		t.Fatalf("writing to the tool's own folder returned %v, want nil", err)
 	}
 	clip, err := os.ReadFile(filepath.Join(dir, "own.mkv"))
 	if err != nil {
@@ -206,21 +205,21 @@ func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 		"password file": "-v error -y -f data -i /etc/passwd -map 0 -c copy -f data stolen.txt",
 		"own process":   "-v error -y -f data -i /proc/self/environ -map 0 -c copy -f data stolen.txt",
 		"http":          fmt.Sprintf("-v error -y -i http://%s/x.mkv -c copy stolen.mkv", listener.Addr()),
-		"tcp out":       fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
-		"udp out":       generated + "-f mpegts udp://127.0.0.1:9",
+		"outgoing TCP":  fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
+		"outgoing UDP":  generated + "-f mpegts udp://127.0.0.1:9",
 	} {
 		if _, err := tools.try(t.Context(), dir, args); err == nil {
-			t.Errorf("%s: ffmpeg was not stopped", name)
+			t.Errorf("%s: ffmpeg succeeded, want an error", name)
 		}
 	}
 	_ = listener.Close()
 	<-accepted
 	if calls != 0 {
-		t.Errorf("%d connections were made", calls)
+		t.Errorf("ffmpeg opened %d connections, want 0", calls)
 	}
 	for _, name := range []string{filepath.Join(foreign, "planted.mkv"), filepath.Join(dir, "stolen.mkv"), filepath.Join(dir, "stolen.txt")} {
 		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
-			t.Errorf("%s was written", filepath.Base(name))
+			t.Errorf("the forbidden file %s was written, want no such file", filepath.Base(name))
 		}
 	}
 }

@@ -25,11 +25,11 @@ type Source struct {
 	Demuxer string
 	Start   float64 // earliest time in the file
 	Video   Video
-	Audio   *Audio // nil when there is no sound that can be decoded
+	Audio   *Audio // nil if there is no audio that can be decoded
 	Streams int
 }
 
-// Video is the picture that viewers will see.
+// Video is the video track that viewers will see.
 type Video struct {
 	Index         int
 	Codec         string
@@ -37,58 +37,58 @@ type Video struct {
 	PixelFormat   string
 	Level         int
 	Width, Height int // as stored
-	DisplayWidth  int // square pixels, turned upright
+	DisplayWidth  int // with square pixels and after rotation
 	DisplayHeight int
-	Square        bool // pixels are square
+	Square        bool // whether pixels are square
 	Rotation      int  // degrees
 	Interlaced    bool
-	Transfer      string // colour transfer function; it distinguishes HDR from SDR
+	Transfer      string // colour transfer function, which distinguishes HDR from SDR
 	Tag           string
 
-	First    float64 // time of the first picture that is shown
-	Span     float64 // seconds from the first picture to the end of the last
-	Hold     float64 // seconds to hold the last picture, for sound that continues after it
+	First    float64 // time of the first frame that is shown
+	Span     float64 // seconds from the first frame to the end of the last
+	Hold     float64 // seconds to hold the last frame for audio that continues after it
 	Frames   int
-	Rate     Rate    // rate of the steady grid, or of the fast passages if there is no grid
-	Constant bool    // every place on the grid has exactly one picture
+	Rate     Rate    // rate of the constant grid, or of the fast passages if there is no grid
+	Constant bool    // every position on the grid has exactly one frame
 	Bytes    int64   // total size of the samples
-	MaxGOP   float64 // longest distance between key pictures
-	MaxRate  float64 // bits per second of the densest group
+	MaxGOP   float64 // longest time between two keyframes
+	MaxRate  float64 // bits per second of the group with the highest rate
 	KeyTimes []float64
-	Whole    bool // every sample is shown; no edit list cuts one, and none refers to a missing sample
+	Whole    bool // every sample is shown: no edit list drops a sample, and no sample refers to a missing one
 }
 
-// Audio is the first sound track.
+// Audio is the first audio track.
 type Audio struct {
 	Index    int
 	Codec    string
 	Profile  string
 	Rate     int
 	Channels int
-	First    float64 // time of the first sample that is heard
-	Priming  float64 // seconds of encoder delay in front of First
+	First    float64 // time of the first audible sample
+	Priming  float64 // seconds of encoder delay before First
 	End      float64
 	Packets  int
 	Bytes    int64 // total size of the packets
 	Steady   bool  // no gap or overlap between packets
 }
 
-// Rate is pictures per second as a fraction.
+// Rate is a frame rate as a fraction.
 type Rate struct{ Num, Den int }
 
 // Float returns the rate as a number.
 func (r Rate) Float() float64 { return float64(r.Num) / float64(r.Den) }
 
-// Half returns the rate of every second picture.
+// Half returns the rate of every second frame.
 func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 
-// formats are the demuxers that may run at all. Each call uses exactly one of them.
+// formats are the allowed demuxers. Each call uses exactly one of them.
 const formats = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,mpegts,mpeg,ogg"
 
 // Input returns the arguments that open a file. They allow only this demuxer, only local
-// files, and no picture larger than maxPixels.
+// files, and no frame larger than maxPixels.
 func Input(demuxer, path string, maxPixels int) []string {
 	if maxPixels <= 0 {
 		maxPixels = 36 << 20
@@ -112,8 +112,8 @@ func refuse(code transcode.Code, message string) error {
 	return &transcode.Failure{Code: code, Message: message}
 }
 
-// Probe identifies the file at path. If it cannot be played, the error is a
-// *transcode.Failure with the reason. path must lie in dir, the folder of the job.
+// Probe identifies the file at path. If the file cannot be played, the error is a
+// *transcode.Failure with the reason. path must be in dir, the folder of the job.
 func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*Source, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -139,7 +139,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	case kind == NotVideo:
 		return nil, refuse(transcode.NotAVideo, "The file is not a video.")
 	case kind == OtherVideo:
-		return nil, refuse(transcode.UnsupportedFormat, "This kind of video file is not supported; use MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg.")
+		return nil, refuse(transcode.UnsupportedFormat, "This video format is not supported. Use MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg.")
 	}
 	if demuxer == "mov" {
 		if err := CheckTables(f, info.Size()); errors.Is(err, ErrCorrupt) {
@@ -148,7 +148,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 			return nil, err
 		}
 	}
-	// The size of the picture is not known yet, so allow for a large one.
+	// The frame size is not yet known, so allow for a large frame.
 	t = t.Large()
 	s := &Source{Path: path, Size: info.Size(), Demuxer: demuxer}
 	if err := t.streams(ctx, dir, s, limits); err != nil {
@@ -160,10 +160,9 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable returns the error for a file that needs more memory than one file may
-// use.
+// Unaffordable returns the error for a file that exceeds the memory limit.
 func Unaffordable(err error) error {
-	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes too much memory; upload it with a smaller picture."), err)
+	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing this video takes too much memory. Upload it in a lower resolution."), err)
 }
 
 func corrupt() error {
@@ -203,7 +202,7 @@ type probeStream struct {
 	} `json:"side_data_list"`
 }
 
-// streams reads the file's headers and picks the tracks.
+// streams reads the file's headers and chooses the tracks.
 func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	var out bytes.Buffer
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
@@ -211,8 +210,8 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
-			// This bound is far more than maxStreams tracks need, and keeps a crafted file from
-			// filling the memory. Output that is cut off here does not parse, so the file counts as
+			// This bound is much more than maxStreams tracks need. It prevents a crafted file
+			// from filling the memory. Truncated output does not parse, so the file counts as
 			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
@@ -242,12 +241,13 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	s.Start = seconds(doc.Format.StartTime)
 	video := pickVideo(doc.Streams)
 	if video == nil {
-		return refuse(transcode.NotAVideo, "The file has no picture track.")
+		return refuse(transcode.NotAVideo, "The file has no video track.")
 	}
-	// If the headers have no size, only the decoder's message shows that the picture is too large.
+	// If the headers have no size, only the decoder's message shows that the frame is too
+	// large.
 	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
-		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
+		return refuse(transcode.TooLargeDimensions, "The resolution of the video is higher than allowed.")
 	}
 	if video.CodecName == "" || video.CodecName == "unknown" {
 		return refuse(transcode.UnsupportedFormat, "The video's codec is not supported.")
@@ -263,7 +263,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	return nil
 }
 
-// judge decides whether a failed ffprobe is the file's fault.
+// judge decides whether ffprobe failed because of the file.
 func (t *Tools) judge(ctx context.Context, err error) error {
 	var exit *ExitError
 	switch {
@@ -276,15 +276,15 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	case errors.Is(err, ErrMemory):
 		return Unaffordable(err)
 	case errors.As(err, &exit) && tooLarge(exit.Stderr):
-		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
+		return refuse(transcode.TooLargeDimensions, "The resolution of the video is higher than allowed.")
 	case errors.As(err, &exit):
 		return corrupt()
 	}
 	return err
 }
 
-// tooLarge recognises the decoder's message about a picture beyond -max_pixels. It is
-// for files whose headers give no size.
+// tooLarge recognises the decoder's message about a frame larger than -max_pixels. It is
+// needed for files with headers that have no size.
 func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
@@ -301,8 +301,8 @@ func pickVideo(streams []probeStream) *probeStream {
 	return best
 }
 
-// rank prefers tracks that can be decoded, then the one marked as default, then
-// the larger picture.
+// rank prefers tracks that can be decoded, then the track marked as default, then the track
+// with the larger frame size.
 func rank(s *probeStream) int {
 	r := min(s.Width*s.Height, 1<<40)
 	if s.Disposition.Default > 0 {
@@ -348,7 +348,7 @@ func videoOf(p *probeStream) Video {
 		width, height = height, width
 	}
 	v.DisplayWidth, v.DisplayHeight = max(1, int(math.Round(width))), max(1, int(math.Round(height)))
-	if v.DisplayWidth > 8192 { // wide pixels must not push the picture over the limit
+	if v.DisplayWidth > 8192 { // wide pixels must not make the frame exceed the limit
 		v.DisplayHeight = max(1, v.DisplayHeight*8192/v.DisplayWidth)
 		v.DisplayWidth = 8192
 	}
@@ -363,18 +363,18 @@ type packet struct {
 	key, discard  bool
 }
 
-// packets reads every sample's time and size. They take precedence over the headers.
+// packets reads the time and size of every sample. They take precedence over the headers.
 func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_entries", "packet=stream_index,pts_time,dts_time,duration_time,size,flags", "-of", "compact=nk=1:p=0")
 	scan := scanner{source: s}
-	// The clock of these formats may jump; see scanner.add.
+	// The clock of these formats may jump. See scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
-	// This call reads the whole file. Allow for slow storage, at 10 MiB a second.
+	// This call reads the whole file. Allow for slow storage of 10 MiB per second.
 	limit := probeTime + time.Duration(s.Size/(10<<20))*time.Second
 	_, err := t.Inspect(ctx, Call{Dir: dir, Args: args, Wall: limit, CPU: limit, Line: func(line []byte) {
-		// Line cannot end the program, so lines beyond the bound are only counted.
+		// Line cannot end the program, so lines above the bound are only counted.
 		if total++; total > maxPackets {
 			return
 		}
@@ -382,7 +382,7 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 			scan.add(p, jumps)
 		}
 	}})
-	// A damaged tail ends the list early. Use what was read.
+	// A damaged end of the file truncates the list. Use the packets before it.
 	var exit *ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.Code == 1) {
 		return t.judge(ctx, err)
@@ -421,8 +421,8 @@ func parsePacket(line []byte) (packet, bool) {
 	return p, true
 }
 
-// finite reads a number of seconds. For NaN, infinity, and text that is not a number it
-// returns 0 and false.
+// finite parses a number of seconds. It returns 0 and false for NaN, infinity, and text that
+// is not a number.
 func finite(text []byte) (seconds float64, ok bool) {
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
@@ -431,17 +431,17 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom decides whether the last picture is held: at least this many seconds of sound
-// must follow it. Encoders fill their last packet, so in most files the sound is a few
-// milliseconds longer. In those files the last picture must not be held, since that rules
-// out the fast path, which copies the picture.
+// holdFrom is the minimum number of seconds of audio after the last frame for which that
+// frame is held. Encoders fill their last packet, so in most files the audio is a few
+// milliseconds longer. The last frame of such a file must not be held, because that would
+// prevent the fast path, which copies the video track.
 const holdFrom = 0.25
 
 type scanner struct {
 	source *Source
 
 	times    []float64
-	early    []float64 // times of pictures before the first key picture
+	early    []float64 // times of the frames before the first keyframe
 	lastTime float64
 	lastDur  float64
 	started  bool
@@ -451,19 +451,19 @@ type scanner struct {
 	bytes    int64
 
 	audioNext    float64
-	audioHeard   float64 // seconds of samples that are heard
+	audioHeard   float64 // seconds of audible samples
 	audioStarted bool
 	audioSeen    bool
 	unsteady     bool
 
-	shift, previous float64 // for streams whose clock jumps
+	shift, previous float64 // for streams with jumps in their clock
 	havePrevious    bool
 }
 
 func (c *scanner) add(p packet, jumps bool) {
 	p.pts -= c.source.Start
 	if jumps {
-		// ffmpeg removes jumps of more than ten seconds in such streams, and so do we.
+		// Remove jumps of more than ten seconds in such streams, as ffmpeg does.
 		if c.havePrevious && math.Abs(p.pts+c.shift-c.previous) > 10 {
 			c.shift = c.previous - p.pts
 		}
@@ -482,7 +482,7 @@ func (c *scanner) addVideo(p packet) {
 	if !c.started && !p.key {
 		c.skipped++
 		c.early = append(c.early, p.pts)
-		return // nothing can be shown before a key picture
+		return // nothing can be shown before a keyframe
 	}
 	c.started = true
 	c.bytes += p.size
@@ -491,7 +491,7 @@ func (c *scanner) addVideo(p packet) {
 		c.gopBytes = append(c.gopBytes, 0)
 	}
 	c.gopBytes[len(c.gopBytes)-1] += p.size
-	// Leading pictures of an open first group refer to pictures that are missing.
+	// Leading frames of an open first group refer to frames that are missing.
 	if p.discard || p.pts < c.keys[0] && len(c.keys) == 1 {
 		c.skipped++
 		return
@@ -529,19 +529,19 @@ func (c *scanner) addAudio(p packet) {
 	a.End = max(a.End, c.audioNext)
 }
 
-// finish derives the source's properties from its samples.
+// finish computes the source's properties from its samples.
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// There is no key picture, as in noise or in a stream with gradual refresh. Only decoding
-		// shows whether the file can be played.
+		// There is no keyframe, as in noise or in a stream with gradual refresh. Only
+		// decoding can show whether the file can be played.
 		c.times = c.early
 	}
 	if len(c.times) == 0 {
 		if c.bytes > 0 {
 			return corrupt()
 		}
-		return refuse(transcode.NotAVideo, "The file has no picture in it.")
+		return refuse(transcode.NotAVideo, "The video track of the file has no frames.")
 	}
 	if len(c.times) == 1 && imageCodec(v.Codec) {
 		return refuse(transcode.NotAVideo, "The file is a still image.")
@@ -563,7 +563,7 @@ func (c *scanner) finish(limits transcode.Limits) error {
 	}
 	if a := c.source.Audio; a != nil {
 		a.Steady = !c.unsteady
-		// A timestamp alone does not extend the video: there must be samples.
+		// A timestamp without samples does not extend the video.
 		left := min(a.End-(v.First+v.Span), c.audioHeard)
 		switch {
 		case !c.audioStarted || a.End <= v.First:
@@ -582,7 +582,7 @@ func (c *scanner) finish(limits transcode.Limits) error {
 		}
 		if length := end - start; length > 0 {
 			v.MaxGOP = max(v.MaxGOP, length)
-			if length > 0.4 { // a short group says nothing about the rate
+			if length > 0.4 { // a short group is not representative of the rate
 				v.MaxRate = max(v.MaxRate, float64(c.gopBytes[i]*8)/length)
 			}
 		}
@@ -598,7 +598,7 @@ func imageCodec(codec string) bool {
 	return false
 }
 
-// fastStep returns the time between pictures in fast passages. It is the 20th
+// fastStep returns the time between frames in fast passages. It is the 20th
 // percentile, so that a stall does not lower the rate of the rest.
 func fastStep(times []float64) float64 {
 	const fallback = 0.04
@@ -623,8 +623,8 @@ var standardRates = []Rate{
 	{15, 1}, {12, 1}, {10, 1}, {20, 1}, {5, 1}, {1, 1}, {15000, 1001}, {12500, 1000}, {90, 1}, {100, 1}, {120000, 1001}, {120, 1}, {144, 1}, {240000, 1001}, {240, 1},
 }
 
-// fitRate finds the steady grid that the pictures lie on. If there is no such grid, it
-// returns the rate of the fast passages and false.
+// fitRate returns the rate of the constant grid of the frames and true. If there is no such
+// grid, it returns the rate of the fast passages and false.
 func fitRate(times []float64, step float64) (Rate, bool) {
 	n := len(times)
 	if n == 1 {
@@ -632,8 +632,8 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	}
 	if span := times[n-1] - times[0]; span > 0 {
 		mean := float64(n-1) / span
-		// Similar rates such as 29.97 and 30 both fit a short clip. The closest one wins, and a
-		// standard rate wins over one computed from the pictures.
+		// Similar rates such as 29.97 and 30 both fit a short clip. Choose the closest rate,
+		// and prefer a standard rate to a computed one.
 		best, off := Rate{}, slack
 		for _, r := range standardRates {
 			if math.Abs(r.Float()-mean) < 0.01*mean {
@@ -659,11 +659,10 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// slack is the maximum distance of a picture from its place on the grid, in frame
-// intervals.
+// slack is the maximum distance of a frame from its position on the grid, in frame intervals.
 const slack = 0.35
 
-// offGrid returns the largest distance of a picture from its place on a grid, in frame
+// offGrid returns the largest distance of a frame from its position on a grid, in frame
 // intervals.
 func offGrid(times []float64, rate float64) float64 {
 	off := 0.0

@@ -11,18 +11,18 @@ func TestTheLastPictureIsHeldForSoundThatHasSamples(t *testing.T) {
 	t.Parallel()
 	const picture, sound = 0, 1
 	for name, tt := range map[string]struct {
-		packets int     // of sound, a tenth of a second each
-		last    float64 // time of one more packet; 0 for none
+		packets int     // audio packets of a tenth of a second each
+		last    float64 // time of one more audio packet; 0 for none
 		discard bool
 		hold    float64
 		silent  bool
 	}{
-		"as long as the picture":           {packets: 20},
-		"an encoder's last packet":         {packets: 22},
-		"three seconds more":               {packets: 50, hold: 3},
-		"a time far off, little sound":     {packets: 20, last: 3600, hold: 2.1},
-		"nothing that is heard":            {packets: 50, discard: true, silent: true},
-		"a time far off, nothing is heard": {packets: 20, last: 3600, discard: true, silent: true},
+		"audio as long as the video":                  {packets: 20},
+		"audio one packet longer":                     {packets: 22},
+		"audio three seconds longer":                  {packets: 50, hold: 3},
+		"packet with a distant time":                  {packets: 20, last: 3600, hold: 2.1},
+		"inaudible audio":                             {packets: 50, discard: true, silent: true},
+		"inaudible audio, packet with a distant time": {packets: 20, last: 3600, discard: true, silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +41,7 @@ func TestTheLastPictureIsHeldForSoundThatHasSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if math.Abs(s.Video.Hold-tt.hold) > 0.001 || (s.Audio == nil) != tt.silent {
-				t.Errorf("held for %v s, sound %v; want %v s, silent %t", s.Video.Hold, s.Audio, tt.hold, tt.silent)
+				t.Errorf("the last frame is held for %v s with audio %v, want %v s and silent %t", s.Video.Hold, s.Audio, tt.hold, tt.silent)
 			}
 		})
 	}

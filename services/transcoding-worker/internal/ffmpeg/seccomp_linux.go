@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowedCalls are the system calls that a transcoder needs, measured with strace over
-// the media corpus, together with closely related calls. All others return EPERM:
-// killing the process instead would turn a library's harmless probe into a failed
-// video. Calls that act on another process, on the network or on the kernel are left
-// out on purpose. Calls that are safe only with certain arguments are in [filter].
+// allowedCalls are the system calls that a transcoder needs, measured with strace for the
+// media corpus, and closely related calls. All others return EPERM. If they killed the
+// process, a harmless check by a library would fail the video. Calls that affect another
+// process, the network or the kernel are excluded. Calls that are safe only with certain
+// arguments are in [filter].
 //
-// execve is allowed because the filter is installed before the tool starts. A program
+// execve is allowed because the filter is installed before the tool is executed. A program
 // that the tool executes inherits the whole jail.
 var allowedCalls = append([]uint32{
-	// files; Landlock decides which of them can be opened
+	// files; Landlock restricts which files can be opened
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV, unix.SYS_PWRITEV,
 	unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_LSEEK, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_FSTAT, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS,
 	unix.SYS_OPENAT, unix.SYS_READLINKAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_GETCWD, unix.SYS_GETDENTS64, unix.SYS_FCNTL, unix.SYS_FLOCK,
@@ -56,8 +56,8 @@ const (
 	offsetArg1 = 24
 )
 
-// filter returns the seccomp program for a process. It refuses all calls with another
-// architecture's numbers, since the same numbers mean other calls here.
+// filter returns the seccomp program for a process. It rejects all calls of another
+// architecture, because the same numbers are other calls there.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetArch},
@@ -67,7 +67,7 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
 		{Code: answer, K: refused},
 	}
-	// on adds the instructions for call nr. The last instruction must be a response.
+	// on adds the instructions for call nr. The last instruction must be a return.
 	on := func(nr uint32, then ...unix.SockFilter) {
 		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jf: uint8(len(then))})
 		prog = append(prog, then...)
@@ -88,13 +88,13 @@ func filter(pid uint32) []unix.SockFilter {
 		unix.SockFilter{Code: jumpSet, K: unix.CLONE_THREAD, Jt: 1},
 		unix.SockFilter{Code: answer, K: refused},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
-	// A process may signal itself, which abort needs, but no other process. All pods of a node
-	// run as the same user, so the kernel would otherwise allow it.
+	// A process may signal itself, which abort needs, but no other process. All pods of a
+	// node run as the same user, so the kernel would otherwise allow signals between them.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
 	// For the same reason it may change only its own limits.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)
 	oneOf(unix.SYS_PRCTL, offsetArg0, unix.PR_SET_NAME, unix.PR_GET_NAME)
-	// A process may ask whether an output is a terminal. Other requests reach into devices.
+	// A process may check whether an output is a terminal. Other requests access devices.
 	oneOf(unix.SYS_IOCTL, offsetArg1, unix.TCGETS, unix.TIOCGWINSZ)
 	for _, nr := range allowedCalls {
 		on(nr, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
@@ -102,7 +102,7 @@ func filter(pid uint32) []unix.SockFilter {
 	return append(prog, unix.SockFilter{Code: answer, K: refused})
 }
 
-// confineCalls installs the filter on this thread; exec keeps it.
+// confineCalls installs the filter on this thread. The filter remains in effect after exec.
 func confineCalls() error {
 	prog := filter(uint32(os.Getpid()))
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}

@@ -7,22 +7,22 @@ import (
 	"io"
 )
 
-// Kind is the kind of a file according to its first bytes.
+// Kind is the kind of a file, as determined by its first bytes.
 type Kind int
 
 // The kinds of file. Only files of kind AcceptVideo are ever given to ffmpeg.
 const (
-	NotVideo    Kind = iota // text, archives, images, sound, noise
+	NotVideo    Kind = iota // text, archives, images, audio, noise
 	OtherVideo              // a video format that is not accepted
 	AcceptVideo             // one of the accepted containers
 )
 
-// sniffSize covers the longest run that Sniff needs: a few hundred transport
+// sniffSize is enough for the longest pattern that Sniff needs: a few hundred transport
 // stream packets after some leading garbage.
 const sniffSize = 128 << 10
 
-// Sniff judges a file by its content alone and names ffmpeg's demuxer for an
-// accepted container.
+// Sniff determines the kind of a file from its content alone. For an accepted container it
+// also returns the name of ffmpeg's demuxer.
 func Sniff(r io.ReaderAt) (kind Kind, demuxer string, err error) {
 	buf := make([]byte, sniffSize)
 	n, err := r.ReadAt(buf, 0)
@@ -77,14 +77,14 @@ func isForm(r io.ReaderAt) bool {
 	buf := make([]byte, 512) // a boundary has at most 70 characters
 	n, err := r.ReadAt(buf, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false // the caller has read the same bytes before
+		return false // the caller has already read these bytes
 	}
 	boundary, header, ok := bytes.Cut(buf[:n], []byte("\n"))
 	return ok && bytes.HasPrefix(boundary, []byte("--")) && bytes.HasPrefix(bytes.ToLower(header), []byte("content-disposition: form-data"))
 }
 
-// isISO reports whether b starts like MP4, QuickTime or 3GP: with a box that may come
-// first and has a plausible size.
+// isISO reports whether b starts like MP4, QuickTime or 3GP: with a plausible size and a type
+// that is valid for the first box.
 func isISO(b []byte) bool {
 	if len(b) < 8 {
 		return false
@@ -111,9 +111,9 @@ func imageBrand(b []byte) bool {
 	return false
 }
 
-// isTransportStream looks for the sync byte at a constant distance. Packets may be
-// plain, or have a time code in front or error correction at the end. The stream may
-// start in the middle of a packet.
+// isTransportStream checks for the sync byte at a constant distance. Packets may be plain, or
+// have a time code before them or error correction after them. The stream may start in the
+// middle of a packet.
 func isTransportStream(b []byte) bool {
 	for _, size := range []int{188, 192, 204} {
 		need := 5

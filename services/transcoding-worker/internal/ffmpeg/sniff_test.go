@@ -21,7 +21,7 @@ func TestTheBodyOfAFormIsRecognised(t *testing.T) {
 		part:                                                    false, "--": false, "": false,
 	} {
 		if got := isForm(strings.NewReader(text)); got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
+			t.Errorf("isForm(%q) = %v, want %v", text, got, want)
 		}
 	}
 }
@@ -38,8 +38,8 @@ func TestSniffJudgesByContentAlone(t *testing.T) {
 		demuxer    string
 	}{
 		{"mp4", "\x00\x00\x00\x18ftypisom", AcceptVideo, "mov"},
-		{"old QuickTime", "\x00\x00\x10\x00moov", AcceptVideo, "mov"},
-		{"QuickTime with its data first", "\x00\x00\x00\x08wide", AcceptVideo, "mov"},
+		{"QuickTime without ftyp", "\x00\x00\x10\x00moov", AcceptVideo, "mov"},
+		{"QuickTime with mdat first", "\x00\x00\x00\x08wide", AcceptVideo, "mov"},
 		{"heic", "\x00\x00\x00\x18ftypheic", NotVideo, ""},
 		{"matroska", "\x1aE\xdf\xa3\x01", AcceptVideo, "matroska"},
 		{"avi", "RIFF\x00\x00\x00\x00AVI LIST", AcceptVideo, "avi"},
@@ -55,7 +55,7 @@ func TestSniffJudgesByContentAlone(t *testing.T) {
 		{"gif", "GIF89a", OtherVideo, ""},
 		{"jpeg", "\xff\xd8\xff\xe0", NotVideo, ""},
 		{"playlist", "#EXTM3U\n", NotVideo, ""},
-		{"text of Gs", strings.Repeat("GOOD ", 20), NotVideo, ""},
+		{"text with only the letter G", strings.Repeat("GOOD ", 20), NotVideo, ""},
 		{"one byte", "G", NotVideo, ""},
 		{"nothing", "", NotVideo, ""},
 	}
@@ -76,7 +76,7 @@ func FuzzSniff(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kind, demuxer := sniff(b)
 		if (kind == AcceptVideo) != (demuxer != "") {
-			t.Errorf("kind %v with demuxer %q", kind, demuxer)
+			t.Errorf("Sniff = %v with demuxer %q, want a demuxer if and only if the kind is AcceptVideo", kind, demuxer)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-// movie returns a file with payload bytes of data, then an index with one track. The
+// movie returns a file with payload bytes of data, followed by an index with one track. The
 // track has chunks at offsets, each with two samples of size bytes.
 func movie(payload int, size uint32, offsets ...uint32) []byte {
 	stbl := atom("stbl",
@@ -116,8 +116,8 @@ func slicesOf(v uint32, n int) []uint32 {
 func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	whole := movie(1000, 100, 8, 208, 408)
-	// shared returns a file with the given number of chunks. Each has one sample, and all have
-	// the same bytes.
+	// shared returns a file with the given number of chunks. Each chunk has one sample, and
+	// all samples use the same bytes.
 	shared := func(handler string, chunks int, sizes ...uint32) []byte {
 		stsz := append([]uint32{0, 0, uint32(chunks)}, slicesOf(100, chunks)...)
 		if len(sizes) > 0 {
@@ -135,19 +135,19 @@ func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 		file    []byte
 		corrupt bool
 	}{
-		{"all samples in the file", whole, false},
-		{"a few pictures at the same bytes", shared("vide", 10), false},
-		{"pictures that are more bytes than the file", shared("vide", 500), true},
-		{"the same with one size for all", shared("vide", 500, 100), true},
-		{"sound whose samples are smaller than their table says", shared("soun", 500, 100), false},
-		{"two tracks of the same bytes", mirrored, false},
-		{"junk behind", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
-		{"last chunk past the end", movie(1000, 100, 8, 208, 100000), true},
+		{"all samples within the file", whole, false},
+		{"a few frames with the same bytes", shared("vide", 10), false},
+		{"frames with more bytes than the file", shared("vide", 500), true},
+		{"frames of one size with more bytes than the file", shared("vide", 500, 100), true},
+		{"audio samples smaller than in the table", shared("soun", 500, 100), false},
+		{"two tracks with the same bytes", mirrored, false},
+		{"junk after the index", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
+		{"last chunk after the end of the file", movie(1000, 100, 8, 208, 100000), true},
 		{"samples too large", movie(1000, 100000, 8), true},
 		{"no index", atom("mdat", make([]byte, 100)), true},
 		{"index cut off", whole[:len(whole)-10], true},
 		{"fragment cut off", append(atom("moov"), append(atom("moof"), atom("mdat", make([]byte, 50))[:30]...)...), true},
-		{"table claims more entries than it has", append(atom("mdat", make([]byte, 100)), atom("moov", atom("trak", atom("mdia", atom("minf", atom("stbl",
+		{"table with fewer entries than declared", append(atom("mdat", make([]byte, 100)), atom("moov", atom("trak", atom("mdia", atom("minf", atom("stbl",
 			atom("stsz", words(0, 0, 2), words(1, 1)), atom("stsc", words(0, 1, 1, 1, 1)), atom("stco", words(0, 0xffffffff, 8)))))))...), true},
 	}
 	for _, tt := range tests {
@@ -165,7 +165,7 @@ func FuzzCheckTables(f *testing.F) {
 	f.Add(movie(100, 10, 8, 28))
 	f.Add(atom("moov", atom("trak", atom("mdia"))))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must return, and must not allocate as much as the file claims
+		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must return, and must not allocate as much as the file declares
 	})
 }
 
@@ -181,7 +181,7 @@ func FuzzParsePacket(f *testing.F) {
 		}
 		for _, seconds := range []float64{p.pts, p.duration} {
 			if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
-				t.Errorf("parsePacket(%q) has a time of %v", line, seconds)
+				t.Errorf("parsePacket(%q) returned a packet with the time %v, want a finite number", line, seconds)
 			}
 		}
 	})

@@ -10,11 +10,11 @@ import (
 // ErrCorrupt means that a file is too damaged to be played.
 var ErrCorrupt = errors.New("corrupt file")
 
-// CheckTables walks the boxes of an MP4 or QuickTime file. It returns ErrCorrupt when
-// they refer to bytes that the file does not have: sample tables or fragments that
-// reach past its end, tracks with more bytes of samples than the whole file, or no
-// index at all. ffmpeg reads such files without an error. Its output is then too short,
-// or many gigabytes large if a table names the same bytes again and again.
+// CheckTables reads the boxes of an MP4 or QuickTime file. It returns ErrCorrupt if a sample
+// table or a fragment refers to bytes after the end of the file, if the samples of a track
+// have more bytes than the whole file, or if there is no index. ffmpeg reads such files
+// without an error. Its output is then too short, or many gigabytes large if a table
+// repeatedly refers to the same bytes.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -30,20 +30,20 @@ type tableWalker struct {
 	r    io.ReaderAt
 	size int64
 	moov bool
-	// The fields below describe the track that is being read.
+	// The fields below describe the current track.
 	chunks, sizes, toChunk box
 	wide                   bool // 64-bit chunk offsets
-	picture                bool // the track is a picture track
+	picture                bool // whether this is a video track
 }
 
 type box struct {
 	name       string
-	start, end int64 // where its content starts and ends in the file
+	start, end int64 // start and end of its content in the file
 }
 
 func (b box) len() int64 { return b.end - b.start }
 
-// next reads the header of the box at off, which must lie before limit.
+// next reads the header of the box at off, which must be before limit.
 func (w *tableWalker) next(off, limit int64) (box, error) {
 	var h [16]byte
 	if limit-off < 8 {
@@ -126,7 +126,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 			return err
 		}
 		if b.end > parent.end {
-			return nil // leave it to ffmpeg
+			return nil // ffmpeg handles it
 		}
 		switch b.name {
 		case "trak", "mdia", "minf", "stbl":
@@ -170,8 +170,8 @@ func (w *tableWalker) container(parent box, depth int) error {
 }
 
 // table checks that each chunk of the track ends within the file, and that all chunks
-// together are not larger than the file. Each track is compared on its own, since two
-// tracks may share bytes, such as a picture and its mirror image in QuickTime.
+// together are not larger than the file. Tracks are checked separately, because two tracks
+// may share bytes, such as a video and its mirrored copy in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
 	if w.wide {
@@ -228,8 +228,8 @@ func (w *tableWalker) table() error {
 		n, start := min(perChunk, samples), end
 		samples -= n
 		if fixed > 0 {
-			// Sound may be stored in packets of several samples. A sample size of 1 then says
-			// nothing about bytes.
+			// Audio may be stored in packets of several samples. A sample size of 1 is then
+			// not a number of bytes.
 			if fixed > 1 {
 				end += n * fixed
 			}
@@ -271,8 +271,8 @@ func (w *tableWalker) entries(b box, header, width int64) (*entryReader, error) 
 	return &entryReader{r: w.r, off: b.start + header + 4, width: width, count: count, countTotal: count}, nil
 }
 
-// entryReader reads a table of equal entries through a small buffer, so that a
-// false length in the file cannot cause a large allocation.
+// entryReader reads a table of entries of the same size through a small buffer, so a false
+// length in the file cannot cause a large allocation.
 type entryReader struct {
 	r                 io.ReaderAt
 	off, width        int64

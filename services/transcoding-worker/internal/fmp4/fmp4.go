@@ -1,6 +1,5 @@
-// Package fmp4 reads the fragmented MP4 files that the worker makes, checks that a
-// player finds one unbroken timeline in them, and describes them as renditions of an
-// outcome.
+// Package fmp4 reads the fragmented MP4 files that the worker produces, checks that each has
+// one continuous timeline, and describes them as renditions of an outcome.
 package fmp4
 
 import (
@@ -36,12 +35,12 @@ type Fragment struct {
 	Shown    int64 // earliest presentation time
 	End      int64 // latest presentation time plus its sample's duration
 	Samples  int
-	Key      bool // starts with a picture that depends on nothing
+	Key      bool // starts with a keyframe
 }
 
 var errTrack = errors.New("not a fragmented one-track file")
 
-// ReadTrack reads the boxes of a one-track fMP4 file; sample data is skipped.
+// ReadTrack reads the boxes of a one-track fMP4 file. It skips the sample data.
 func ReadTrack(r io.ReadSeeker) (*Track, error) {
 	size, err := r.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -140,8 +139,8 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 			f.Shown = min(f.Shown, shown)
 			f.End = max(f.End, shown+int64(s.Dur))
 			at += uint64(s.Dur)
-			// A fragment has several runs when offsets change; only the very first sample
-			// decides whether the fragment can be shown alone.
+			// A fragment has several runs if offsets change. Only its first sample decides
+			// whether the fragment starts with a keyframe.
 			if f.Samples == 0 && i == 0 {
 				f.Key = mp4.IsSyncSampleFlags(s.Flags)
 			}
@@ -155,7 +154,7 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 	return f, nil
 }
 
-// Samples returns the number of pictures or of sound frames.
+// Samples returns the number of video or audio frames.
 func (t *Track) Samples() int {
 	n := 0
 	for _, f := range t.Fragments {
@@ -167,16 +166,16 @@ func (t *Track) Samples() int {
 // Seconds converts ticks of the track's timescale to seconds.
 func (t *Track) Seconds(ticks int64) float64 { return float64(ticks) / float64(t.Timescale) }
 
-// Duration returns the track's length in seconds, from zero to the end of its last
+// Duration returns the length of the track in seconds, from zero to the end of its last
 // sample.
 func (t *Track) Duration() float64 {
 	last := t.Fragments[len(t.Fragments)-1]
 	return t.Seconds(int64(last.Start + last.Duration))
 }
 
-// Check verifies that a player will find one unbroken timeline: it begins at zero
-// without an edit list, each fragment starts where the one before ended, and each
-// starts with a picture that can be shown alone.
+// Check verifies that the track has one continuous timeline: it begins at zero without an
+// edit list, each fragment starts at the end of the previous one, and each fragment starts
+// with a keyframe.
 func (t *Track) Check() error {
 	if t.EditList {
 		return errors.New("the track has an edit list")
@@ -184,22 +183,22 @@ func (t *Track) Check() error {
 	next := uint64(0)
 	for i, f := range t.Fragments {
 		if f.Start != next {
-			return fmt.Errorf("fragment %d starts at %d, the one before ended at %d", i, f.Start, next)
+			return fmt.Errorf("fragment %d starts at %d, but the previous one ends at %d", i, f.Start, next)
 		}
 		if !t.Audio && !f.Key {
-			return fmt.Errorf("fragment %d does not start with a key picture", i)
+			return fmt.Errorf("fragment %d does not start with a keyframe", i)
 		}
 		next = f.Start + f.Duration
 	}
 	if shown := t.Fragments[0].Shown; shown != 0 {
-		return fmt.Errorf("the first sample is shown at %d, want 0", shown)
+		return fmt.Errorf("the first sample is presented at %d, want 0", shown)
 	}
 	return nil
 }
 
-// Cuts chooses the start times of all segments but the first, in seconds. Each is the
-// start of a fragment, and they are target seconds apart where the fragments allow it.
-// Other tracks of the same video are then cut at the same times.
+// Cuts chooses the start times of all segments except the first, in seconds. Each is the
+// start of a fragment. Segments are target seconds long where the fragments allow it. Other
+// tracks of the same video are then cut at the same times.
 func (t *Track) Cuts(target float64) []float64 {
 	var cuts []float64
 	begin := 0.0
@@ -207,8 +206,8 @@ func (t *Track) Cuts(target float64) []float64 {
 	for _, f := range t.Fragments[1:] {
 		start := t.Seconds(int64(f.Start))
 		end := start + t.Seconds(int64(f.Duration))
-		// Cut here when the segment is long enough, or when adding this fragment would make it
-		// far too long. But leave no tiny segment at the end.
+		// Cut here if the segment is long enough, or if this fragment would make it much too
+		// long. Do not leave a tiny segment at the end.
 		if (start-begin >= target-0.05 || end-begin > 1.4*target) && total-start > 0.2 {
 			cuts = append(cuts, start)
 			begin = start
@@ -217,18 +216,18 @@ func (t *Track) Cuts(target float64) []float64 {
 	return cuts
 }
 
-// Segments groups the fragments at cuts. Each cut may be only a fraction of a
-// sample away from a fragment's start; otherwise the result has fewer segments.
+// Segments groups the fragments at cuts. Each cut must be within a fraction of a sample of a
+// fragment's start. Otherwise, the result has fewer segments.
 func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
 		// Cuts are times of another track with another timescale, so allow a fraction of a
-		// sample. It is more than half, so that rounding on both sides cannot miss the cut, and
-		// less than one, so that the next sample never matches.
+		// sample. The fraction is more than half, so rounding on both sides cannot miss the
+		// cut, and less than one, so the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
-		// Several cuts in one fragment make one segment: no fragment can be split.
+		// Several cuts in one fragment count as one, because a fragment cannot be split.
 		for len(cuts) > 0 && start >= cuts[0]-slack {
 			cut, cuts = true, cuts[1:]
 		}
@@ -256,9 +255,9 @@ func (t *Track) Rendition(name, object string, cuts []float64) transcode.Renditi
 	return r
 }
 
-// bandwidth returns the peak and the average of a table in bits per second. As HLS
-// defines it, the peak is the highest rate of any run of segments that lasts between
-// half and one and a half target durations.
+// bandwidth returns the peak and the average bit rate of a table. As defined by HLS, the peak
+// is the highest rate of any run of segments with a length between 0.5 and 1.5 target
+// durations.
 func bandwidth(s transcode.Segments) (peak, average int) {
 	target, bits, total := 0.0, 0.0, 0.0
 	for _, seg := range s {
@@ -270,7 +269,7 @@ func bandwidth(s transcode.Segments) (peak, average int) {
 		return 0, 0
 	}
 	average = int(math.Ceil(bits / total))
-	peak = average // for a table too short to hold any such run
+	peak = average // for a table too short for any such run
 	for i := range s {
 		bits, length := 0.0, 0.0
 		for _, seg := range s[i:] {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An account with many large files must not block the worker for everybody else. A job
-// waits for room for a limited time, and after that no job may wait for a while.
+// An account with many large files must not block the worker for everybody else. A job waits
+// for space for a limited time. After that, no job may wait for some time.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	s, err := openScratch(t, 1000<<20+2*spare)
@@ -26,8 +26,8 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	if err := s.reserve(dirs["running"], 600<<20); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { // its clock moves forward when all goroutines wait
-		s.freed = make(chan struct{}) // made here, since it must belong to the bubble
+	synctest.Test(t, func(t *testing.T) { // the clock advances when all goroutines wait
+		s.freed = make(chan struct{}) // created here, because it must belong to the bubble
 		waits := func(name string) <-chan error {
 			done := make(chan error, 1)
 			go func() { done <- s.await(t.Context(), dirs[name], 900<<20, func() {}) }()
@@ -37,23 +37,23 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 		began := time.Now()
 		large := waits("large")
 		if err := s.reserve(dirs["small"], 1<<20); !errors.Is(err, errReserved) {
-			t.Errorf("a job that begins while another waits for room: %v", err)
+			t.Errorf("reserve by a new job while another job waits = %v, want %v", err, errReserved)
 		}
 		if err := <-large; !errors.Is(err, errReserved) {
-			t.Errorf("the job that waited: %v", err)
+			t.Errorf("await of the large job = %v, want %v", err, errReserved)
 		}
 		if waited := time.Since(began); waited != longestWait {
-			t.Errorf("it waited for %v, want %v", waited, longestWait)
+			t.Errorf("the large job waited for %v, want %v", waited, longestWait)
 		}
 		began = time.Now()
-		for { // the queue delivers the job again, so it tries again at once
+		for { // the queue delivers the job again, so it retries immediately
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {
-					t.Fatalf("a job that may not wait: %v", err)
+					t.Fatalf("await of a job that may not wait = %v, want %v", err, errReserved)
 				}
 				if err := s.reserve(dirs["small"], 1<<20); err != nil {
-					t.Fatalf("a small job after %v of the others' turn: %v", time.Since(began), err)
+					t.Fatalf("reserve of a small job after %v without waiting jobs = %v, want nil", time.Since(began), err)
 				}
 				time.Sleep(time.Second)
 				continue
@@ -62,13 +62,13 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			break
 		}
 		if turn := time.Since(began); turn != othersTurn {
-			t.Errorf("others had their turn for %v, want %v", turn, othersTurn)
+			t.Errorf("no job could wait for %v, want %v", turn, othersTurn)
 		}
 		ends["small"]()
 		ends["running"]()
 		synctest.Wait()
 		if s.waiting != "" || s.reserved[dirs["next"]] == 0 {
-			t.Error("the waiting job did not get the room that became free")
+			t.Error("the waiting job did not get the freed space, want a reservation")
 		}
 	})
 }

@@ -13,21 +13,20 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Encoding a ladder takes minutes, and a copy takes a second. A video that only needs a
-// copy must never wait behind a ladder, so each worker has a fast lane besides its
-// slots. The fast lane inspects jobs that no slot has taken. It publishes pictures that
-// can be copied, fails files that cannot be played, and returns the other jobs for a
-// slot.
+// Encoding a ladder takes minutes, and a copy takes a second. A video that only needs a copy
+// must never wait for a ladder, so each worker has a fast lane in addition to its slots. The
+// fast lane inspects jobs that no slot has taken. It publishes video tracks that can be
+// copied, fails files that cannot be played, and returns the other jobs for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
 
-// headStart is how long free slots, here or elsewhere, have to take a job before the
-// fast lane does. Slots come first because a slot can continue with the ladder without
-// fetching the source a second time.
+// headStart is how long the fast lane leaves a new job to free slots of this or another
+// worker. Slots have priority because a slot can continue with the ladder without fetching
+// the source again.
 const headStart = 250 * time.Millisecond
 
-// laneMemory is the memory of the fast lane's programs, in addition to the memory of
+// laneMemory is the memory limit of the fast lane's programs, in addition to the memory of
 // the slots' programs. It is enough for copying but not for encoding.
 const laneMemory = 112 << 20
 
@@ -44,13 +43,13 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 		case id == "" || transcode.IsPart(id):
 			continue
 		}
-		// added is a time by Redis's clock, which may differ from ours.
+		// added is a time of Redis's clock, which may differ from ours.
 		if wait := headStart - w.o.Now().Sub(added); wait > 0 {
 			outage.Pause(ctx, min(wait, headStart))
 		}
 		record, err := w.o.Jobs.ClaimNew(ctx, id, name, w.o.Lease)
 		if err != nil {
-			continue // a slot has taken the job, or will take it
+			continue // a slot has taken the job or will take it
 		}
 		w.claimed(ctx, record, nil, (*attempt).inspect)
 	}
@@ -66,7 +65,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 	a.dir = dir
 	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
 	if a.record.Still != nil {
-		return a.still(ctx) // a picture takes a second, and somebody is waiting for it
+		return a.still(ctx) // a poster takes a second, and a caller is waiting for it
 	}
 	src, err := a.source(ctx)
 	if err == nil {
@@ -78,16 +77,16 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	// Running out of memory here says nothing about the file: a slot's programs have more
-	// memory.
+	// A slot's programs have more memory, so running out of memory here does not fail the
+	// file.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err
 	}
 	if err != nil {
-		// A slot will run into the same error, and there the number of attempts is limited.
-		a.log.WarnContext(ctx, "could not inspect the job", "error", err)
+		// A slot will get the same error, and attempts in slots are limited.
+		a.log.WarnContext(ctx, "cannot inspect the job; a slot retries", "error", err)
 	}
-	// Do not return nil: that would mean that the job is done, but the ladder is still missing.
+	// Do not return nil: that would mark the job as done although the ladder is missing.
 	return errInspected
 }

@@ -1,12 +1,11 @@
-// Package job runs transcoding jobs: it takes them from the queue, holds their lease, makes
-// the ladder, publishes the results and cleans up.
+// Package job runs transcoding jobs: it takes them from the queue, extends their lease,
+// produces the ladder, publishes the results and cleans up.
 //
-// It guarantees that a job's result becomes visible exactly once, however often the job
-// is delivered and wherever its workers die: everything is written under the attempt's
-// own prefix, and one transaction checks the attempt and makes the result visible. A
-// worker that lost its lease kills its ffmpeg and publishes nothing. A file that cannot
-// be played fails at once with the reason. Temporary errors are retried a limited
-// number of times.
+// It guarantees that a job's result becomes visible exactly once, regardless of repeated
+// deliveries and crashes: every object has the attempt's own prefix, and one transaction
+// checks the attempt and makes the result visible. A worker that lost its lease kills its
+// ffmpeg and publishes nothing. A file that cannot be played fails immediately with the
+// reason. Temporary errors are retried a limited number of times.
 package job
 
 import (
@@ -52,16 +51,16 @@ type Bucket interface {
 type Options struct {
 	Jobs     *jobs.Store
 	Queue    *queue.Queue
-	Outcomes *queue.Queue // tells the videos service about outcomes
+	Outcomes *queue.Queue // hints for the videos service about outcomes
 	Bucket   Bucket
 	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with tools changed for one job
 	Scratch  *Scratch
 	Name     string // the name of this worker, unique among all workers
-	Slots    int    // jobs at a time
+	Slots    int    // number of concurrent jobs
 
-	Lease     time.Duration // how long a silent worker keeps its job
-	Heartbeat time.Duration // how often it shows that it is alive
-	Sweep     time.Duration // how often it looks for jobs whose wake-up was lost
+	Lease     time.Duration // how long a job is reserved for a worker without heartbeats
+	Heartbeat time.Duration // the interval between heartbeats
+	Sweep     time.Duration // the interval between searches for jobs with a lost wake-up
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -74,7 +73,7 @@ var duration = metrics.NewHistogram(prometheus.HistogramOpts{
 // Worker runs jobs until it is stopped.
 type Worker struct {
 	o       Options
-	direct  chan string // ids found by sweeping while Redis is down
+	direct  chan string // ids found by sweeps while Redis is down
 	sources sourceCache
 	tracer  trace.Tracer
 }
@@ -84,11 +83,10 @@ func New(o Options) *Worker {
 	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker")}
 }
 
-// patience is how long a slot waits for a message before it looks for other work.
+// patience is how long a slot waits for a message before it checks for other work.
 const patience = 2 * time.Second
 
-// Run works until ctx ends. It returns once every job in progress has been handed
-// back.
+// Run runs jobs until ctx ends. It returns after it has returned every unfinished job.
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
@@ -100,7 +98,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// slot takes one message after another.
+// slot handles one message after another.
 func (w *Worker) slot(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
 		m, err := w.o.Queue.Next(ctx, consumer, patience)
@@ -111,10 +109,10 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, queue.ErrEmpty):
-			w.sources.clear() // no more parts of the cached source are likely to come soon
+			w.sources.clear() // more parts of the cached source are unlikely to arrive soon
 		default:
-			w.o.Log.WarnContext(ctx, "cannot read from the queue; jobs are found by sweeping", "error", err)
-			// The queue failed without waiting, so wait here. Only the sweep brings work now.
+			w.o.Log.WarnContext(ctx, "cannot read from the queue; sweeps find the jobs", "error", err)
+			// The queue failed without waiting, so wait here. Now only the sweep finds jobs.
 			select {
 			case <-ctx.Done():
 				return
@@ -132,27 +130,27 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 	}
 }
 
-// sweep adds due jobs that the queue lacks. While Redis is down, it hands them to a
-// free slot itself.
+// sweep adds due jobs that are missing from the queue. While Redis is down, it passes them
+// directly to a free slot.
 func (w *Worker) sweep(ctx context.Context) {
 	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		// A turn lasts as long as the minimum pause below. If it were shorter, every worker
+		// A turn lasts as long as the minimum pause below. With a shorter turn, every worker
 		// would sweep.
 		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
 			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
 				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next sweep retries", "error", err)
 			}
 		}
-		// The pause is random, so that many workers do not ask at the same moment.
+		// The pause is random, so workers do not sweep at the same time.
 		if !outage.Pause(ctx, w.o.Sweep/2+rand.N(w.o.Sweep)) {
 			return
 		}
 	}
 }
 
-// handOver offers a job to this worker's slots. If all of them are busy, the job is
-// left to other workers.
+// handOver offers a job to this worker's slots. If all slots are busy, the job is left to
+// other workers.
 func (w *Worker) handOver(ctx context.Context, id string) error {
 	select {
 	case w.direct <- id:
@@ -165,13 +163,13 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 // errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
-// errUsed ends an attempt whose prefix has objects of another attempt with the same number.
+// errUsed ends an attempt if its prefix has objects of another attempt with the same number.
 var errUsed = errors.New("objects of an earlier attempt with this number exist")
 
-// unused reports errUsed if there are objects under the attempt's prefix. After a restore of older
-// records, the numbers of attempts repeat, and the bucket still has the objects of the lost time.
-// They must stay as they are: somebody may go back to the newer records, and players and caches
-// keep objects as immutable. The next attempt has the next number.
+// unused returns errUsed if there are objects under the attempt's prefix. After a restore of older
+// records, attempt numbers repeat, and the bucket still has the objects of the undone attempts.
+// They must not be overwritten: an operator may restore the newer records, and players and caches
+// treat objects as immutable. The next attempt has the next number.
 func (a *attempt) unused(ctx context.Context) error {
 	for _, err := range a.w.o.Bucket.List(ctx, a.prefix) {
 		if err != nil {
@@ -182,7 +180,7 @@ func (a *attempt) unused(ctx context.Context) error {
 	return nil
 }
 
-// do claims one job and works on it. message is nil for a job that came without one.
+// do claims and runs one job. message is nil for a job from a sweep.
 func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
 	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
 	if err != nil {
@@ -194,7 +192,7 @@ func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Mes
 
 // claimed runs work on a claimed job and records the result.
 func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *queue.Message, work func(*attempt, context.Context) error) {
-	// The result must be written even while the worker is stopping.
+	// The result must be written even if the worker is stopping.
 	after, id := context.WithoutCancel(ctx), record.ID
 	linked := otel.GetTextMapPropagator().Extract(context.Background(), propagation.MapCarrier(record.Trace))
 	ctx, span := w.tracer.Start(ctx, "transcode", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
@@ -214,8 +212,8 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	if err == nil {
 		err = work(a, lease.ctx)
 	}
-	// A program killed because the lease was lost only reports that it was killed. The context
-	// has the reason.
+	// If the lease was lost, the error of the program says only that it was killed. The cause
+	// of the context has the reason.
 	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -232,19 +230,19 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	duration.WithLabelValues(result).Observe(w.o.Now().Sub(begun).Seconds())
 }
 
-// unclaimed deals with a job that could not be claimed, and with its message if it has one.
+// unclaimed handles a job that could not be claimed, and its message if there is one.
 func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err error) {
 	delay := w.o.Heartbeat
 	switch {
 	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
-		// The claim itself may have marked the job as failed after its last attempt, or the worker
-		// that ended the job may have died before it sent its own hint.
+		// The claim may have marked the job as failed after its last attempt, or the worker
+		// that ended the job may have crashed before it sent its hint.
 		w.hint(ctx, id)
 		w.message(ctx, m, (*queue.Message).Done)
 		return
 	case errors.Is(err, jobs.ErrHeld):
-		// Another worker has the job, or the job is in backoff. Half a heartbeat is much less
-		// than a lease, so if that worker dies, the job is soon taken over.
+		// Another worker has the job, or the job is in backoff. Half a heartbeat is much
+		// shorter than a lease, so the job is taken over soon if that worker crashes.
 		delay /= 2
 	default:
 		w.o.Log.WarnContext(ctx, "cannot claim a job; retrying soon", "job", id, "error", err)
@@ -252,7 +250,7 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, w.o.Now().Add(delay)) })
 }
 
-// end records how the work on a job ended and returns that as a label for metrics.
+// end records the result of the work on a job and returns it as a label for metrics.
 func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	w, r, t, log := a.w, a.record, a.token, a.log.With("used", &a.used)
 	var failure *transcode.Failure
@@ -264,27 +262,28 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "done"
 
 	case errors.Is(err, errInspected):
-		log.InfoContext(ctx, "job inspected; a slot does the rest")
+		log.InfoContext(ctx, "job inspected; a slot continues")
 		w.note(ctx, "return inspected", w.o.Jobs.Nack(ctx, t, jobs.Inspected))
 		return "inspected"
 
 	case errors.Is(err, errUsed):
-		log.WarnContext(ctx, "this attempt's objects exist already, as after a restore; returning the job for the next attempt")
+		log.WarnContext(ctx, "objects of an earlier attempt exist, as after a restore; returning the job for the next attempt")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
 		return "returned"
 
 	case errors.Is(err, errReserved):
-		// This worker's other jobs will end, and another worker may have room now.
+		// This worker will have space when its other jobs have ended, and another worker may
+		// have space now.
 		at := w.o.Now().Add(roomEvery + rand.N(roomEvery))
 		if r.Parent != "" {
-			// Free the part at once for the worker that created it and waits for it, and for
-			// other helpers.
+			// Return the part immediately, so the worker that created it or another helper
+			// can encode it.
 			log.DebugContext(ctx, "no scratch space for a part of another worker's job", "error", err)
 			w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		} else {
 			log.InfoContext(ctx, "job waits for scratch space", "error", err)
-			w.note(ctx, "put off", w.o.Jobs.Nack(ctx, t, jobs.NotBefore(at)))
+			w.note(ctx, "postpone", w.o.Jobs.Nack(ctx, t, jobs.NotBefore(at)))
 		}
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 		return "waiting"
@@ -296,8 +295,8 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "lost"
 
 	case errors.Is(err, errStopping):
-		// Return the job before removing leftovers: a worker has only 15 s in all when its node
-		// is taken away, and storage may be slow.
+		// Return the job before removing leftovers. A worker on a preempted node has only
+		// 15 s in total, and storage may be slow.
 		log.InfoContext(ctx, "worker is stopping; returning its job")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
@@ -315,7 +314,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return string(failure.Code)
 	}
 
-	log.ErrorContext(ctx, "job failed; retrying unless its attempts are used up", "error", err)
+	log.ErrorContext(ctx, "job failed; retrying if it has attempts left", "error", err)
 	w.tidy(ctx, r, log)
 	at := w.o.Now().Add(backOff(r.Tries))
 	var failed bool
@@ -337,7 +336,8 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	return "retried"
 }
 
-// roomEvery is roughly how often a job that waits for scratch space is claimed again.
+// roomEvery is the approximate interval at which a job that waits for scratch space is
+// claimed again.
 const roomEvery = 5 * time.Second
 
 // backOff returns how long a job waits after its n-th failed attempt.
@@ -357,8 +357,8 @@ func (w *Worker) hint(ctx context.Context, id string) {
 	w.note(ctx, "hint", err)
 }
 
-// message updates the queue, which only holds hints. If that fails, the sweep repairs
-// it.
+// message updates the queue, which has only hints. If the update fails, the sweep repairs the
+// queue.
 func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*queue.Message, context.Context) error) {
 	if m != nil {
 		w.note(ctx, "message", change(m, ctx))
@@ -367,12 +367,12 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
 	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, jobs.ErrLost) {
-		w.o.Log.WarnContext(ctx, "cannot record a job's state; a sweep will repair it", "what", what, "error", err)
+		w.o.Log.WarnContext(ctx, "cannot update the queue; the next sweep repairs it", "what", what, "error", err)
 	}
 }
 
-// insist retries a write for up to two minutes, since finished work depends on it. It
-// stops early if the job turns out to be lost.
+// insist retries a write for up to two minutes, because finished work would be lost without
+// it. It stops early if the job is lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
@@ -387,12 +387,11 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	}
 }
 
-// tidyTime bounds the removal of leftovers. It is the last thing that a stopping worker
-// does, and the worker must still exit within the 10 s of grace that the chart gives
-// it.
+// tidyTime bounds the removal of leftovers. A stopping worker does this last, and it must
+// exit within the chart's grace period of 10 s.
 const tidyTime = 5 * time.Second
 
-// prefixOf returns the prefix under which an attempt at a job writes.
+// prefixOf returns the prefix of the objects of an attempt.
 func prefixOf(r transcode.Record) string {
 	if r.Still != nil {
 		return transcode.StillPrefix(r.ID, r.Attempt)
@@ -412,12 +411,12 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 	prefix := prefixOf(r)
 	now, err := w.o.Jobs.Get(ctx, r.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
-		return // the janitor will find it
+		return // the janitor finds it
 	}
 	if now.Outcome.Uses(prefix) {
 		return
 	}
 	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {
-		log.WarnContext(ctx, "cannot remove leftovers; the janitor will", "error", err)
+		log.WarnContext(ctx, "cannot remove leftovers; the janitor retries", "error", err)
 	}
 }

@@ -32,8 +32,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// world is a worker with real queues and records, a maker that needs no ffmpeg, and a
-// bucket in memory.
+// world is a worker with real queues and records, a maker without ffmpeg, and a bucket in
+// memory.
 type world struct {
 	t       *testing.T
 	w       *Worker
@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker. It is stopped at the end of the test, if not before.
+// run starts the worker. The worker is stopped at the end of the test at the latest.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -100,7 +100,7 @@ func (b *world) await(id string, ok func(transcode.Record) bool) transcode.Recor
 			return r
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("job %s: %+v, %v", id, r, err)
+			b.t.Fatalf("the record of job %s is %+v (error %v), which does not meet the condition", id, r, err)
 		}
 	}
 }
@@ -112,15 +112,15 @@ func (b *world) awaitGone(id string) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("record %s is still there", id)
+			b.t.Fatalf("record %s still exists, want it removed", id)
 		}
 	}
 }
 
 func final(r transcode.Record) bool { return r.State.Final() }
 
-// TestAnAttemptLeavesEarlierObjectsAlone is about records that were restored to a time before the
-// first attempt, beside a bucket that has the objects of two.
+// In TestAnAttemptLeavesEarlierObjectsAlone, the records were restored to a time before the
+// first attempt, but the bucket has the objects of two attempts.
 func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -133,11 +133,11 @@ func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
 	if want := transcode.Prefix("vid", 7, 3); r.State != transcode.Done || r.Tries != 1 || r.Outcome.Prefix != want {
-		t.Errorf("record = %+v, want the prefix %s", r, want)
+		t.Errorf("record = %+v, want a job that is done with the prefix %s", r, want)
 	}
 	for name, was := range earlier {
 		if now, ok := b.bucket.objects[name]; !ok || now.Size != was.Size {
-			t.Errorf("%s was %+v and is %+v", name, was, now)
+			t.Errorf("object %s was %+v and is now %+v, want no change", name, was, now)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 		bytes += b.bucket.objects[name].Size
 	}
 	if r.Outcome.Bytes != bytes || bytes == 0 {
-		t.Errorf("the outcome says %d bytes, and its objects have %d", r.Outcome.Bytes, bytes)
+		t.Errorf("the outcome has %d bytes, want %d, the size of its objects", r.Outcome.Bytes, bytes)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 	submit := func(nonce string, seconds float64, object string) transcode.Record {
 		still, ok := transcode.StillOf(r, seconds)
 		if !ok {
-			t.Fatal("no segment")
+			t.Fatal("the outcome has no rendition with a segment")
 		}
 		j := transcode.Job{ID: transcode.StillID("vid", nonce), AccountID: "a", VideoID: "vid", Object: object, Still: &still}
 		if _, err := b.jobs.Create(t.Context(), j); err != nil {
@@ -196,14 +196,14 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 	} {
 		r := submit(nonce, tt.seconds, video)
 		if r.State != transcode.Done || r.Outcome.Poster != transcode.StillPrefix(r.ID, r.Attempt)+"still.jpg" || len(r.Outcome.Renditions) != 0 || *r.Still != tt.want {
-			t.Errorf("at %g: %+v, %+v", tt.seconds, r.Still, r.Outcome)
+			t.Errorf("still at %g s: request %+v and outcome %+v, want only a poster", tt.seconds, r.Still, r.Outcome)
 		}
 	}
 	if r := submit("d", 1, "videos/vid/7-1/gone.mp4"); r.State != transcode.Failed {
-		t.Errorf("a picture of a missing object: state %s, want failed", r.State)
+		t.Errorf("a still of a missing object has the state %s, want failed", r.State)
 	}
 	if got := b.bucket.under(transcode.Prefix("vid", 7, 1)); len(got) != 1 {
-		t.Errorf("the video's own objects: %v", got)
+		t.Errorf("the video has the objects %v, want its one rendition", got)
 	}
 }
 
@@ -223,19 +223,19 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 	}
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.Outcome != nil })
 	if diff := cmp.Diff([]string{"720p"}, names(r)); diff != "" || r.Outcome.Final || r.Outcome.Poster == "" {
-		t.Errorf("published first (-want +got):\n%s", diff)
+		t.Errorf("renditions published first (-want +got):\n%s", diff)
 	}
 	close(b.maker.block)
 	r = b.await(j.ID, final)
 	if diff := cmp.Diff([]string{"1080p", "720p", "480p", "360p"}, names(r)); diff != "" || !r.Outcome.Final {
-		t.Errorf("in the end (-want +got):\n%s", diff)
+		t.Errorf("renditions at the end (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
 		t.Errorf("objects (-named +there):\n%s", diff)
 	}
 }
 
-// TestADiskHasOnlyWhatIsNeededYet checks which files the worker's scratch folder has at
+// TestADiskHasOnlyWhatIsNeededYet checks which files are in the worker's scratch folder at
 // each stage of a job, including the retained source.
 func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
 	t.Parallel()
@@ -246,8 +246,8 @@ func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
 		edit func(*ffmpeg.Source)
 		want map[string][]string
 	}{
-		"encoded at once": {large, map[string][]string{
-			"ladder":     {"../retained-source", "source"}, // the first of two
+		"encoded in one pass": {large, map[string][]string{
+			"ladder":     {"../retained-source", "source"}, // the first of two parts
 			"storyboard": {"1080p.mp4", "360p.mp4", "poster.jpg"},
 			"download":   {"1080p.mp4", "poster.jpg", "storyboard.jpg"},
 		}},
@@ -331,8 +331,9 @@ func (b *world) scratch(limit int64) *Scratch {
 	return s
 }
 
-// TestAJobThatFitsOnNoDiskFailsAtOnce checks that such a job fails at its first attempt. Otherwise
-// each such upload would exceed the volume's limit, and its pod would be evicted three times.
+// TestAJobThatFitsOnNoDiskFailsAtOnce checks that such a job fails in its first attempt.
+// Otherwise, the job would exceed the volume's limit in each attempt, and three pods would be
+// evicted.
 func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -351,10 +352,10 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 		t.Errorf("record = %+v, failure %+v", r, r.Failure)
 	}
 	if n := b.maker.made(); n != 0 {
-		t.Errorf("%d parts were encoded", n)
+		t.Errorf("%d parts were encoded, want 0", n)
 	}
 	if text, err := os.ReadFile(log.Name()); err != nil || !bytes.Contains(text, []byte("level=ERROR")) || !bytes.Contains(text, []byte("worker.scratch.sizeLimit")) {
-		t.Errorf("the log does not name the limit to raise: %v\n%s", err, text)
+		t.Errorf("want an error in the log that names the limit to raise, got (read error %v):\n%s", err, text)
 	}
 }
 
@@ -375,7 +376,7 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Attempt > 0 })
 	if r.Tries != 0 {
-		t.Errorf("waiting cost %d tries", r.Tries)
+		t.Errorf("after waiting the job has %d tries, want 0", r.Tries)
 	}
 	remove()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
@@ -383,14 +384,14 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
-// Small jobs follow each other on a worker's other slot, so there is never room for a
-// large one. Once the large job has waited for a minute, it goes ahead of jobs that
-// start later.
+// Small jobs run in sequence on the worker's other slot, so there is never space for a large
+// job. After the large job has waited for a minute, it takes precedence over jobs that start
+// later.
 func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	s := b.scratch(1 << 30)
-	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job has waited this long
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job has already waited this long
 	small := func() (remove func(), err error) {
 		dir, remove, err := s.Job()
 		if err != nil {
@@ -413,10 +414,10 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 			next()
 			break
 		}
-		end() // the next one has begun
+		end() // the next small job has begun
 		end = next
 		if began++; time.Now().After(deadline) {
-			t.Fatalf("%d small jobs began, and the large one still waits", began)
+			t.Fatalf("%d small jobs began while the large job waited, want the large job to run", began)
 		}
 	}
 	end()
@@ -430,7 +431,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("a small job after the large one: %v", err)
+			t.Fatalf("a small job after the large job still fails with %v", err)
 		}
 	}
 }
@@ -483,14 +484,14 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 		t.Errorf("part = %+v, failure %v; want it queued", r, r.Failure)
 	}
 	if _, err := b.jobs.Claim(ctx, part.ID, "elsewhere", time.Hour); err != nil {
-		t.Errorf("the worker that created the part cannot claim it at once: %v", err)
+		t.Errorf("Claim by the worker that created the part returned %v, want nil", err)
 	}
 }
 
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	b.maker.trouble = errors.New("a full disk")
+	b.maker.trouble = errors.New("no space left on device")
 	b.run()
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Tries == 1 })
@@ -502,9 +503,8 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	}
 }
 
-// TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp uses a storage that hangs. A worker
-// has only 15 s when its node is taken away, and another worker must not have to wait
-// for the lease to end.
+// Storage hangs in this test. A worker on a preempted node has only 15 s, and another worker
+// must not wait for the end of the lease.
 func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -517,13 +517,13 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	b.stop()
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued })
 	if b.bucket.gaveUp.Load() {
-		t.Error("the job was returned after the worker had given up on storage")
+		t.Error("the job was returned after the attempt to remove leftovers, want it returned before")
 	}
 	if r.Tries != 0 {
-		t.Errorf("the stop cost %d tries", r.Tries)
+		t.Errorf("after the stop the job has %d tries, want 0", r.Tries)
 	}
 	if n, err := b.queue.Length(t.Context()); err != nil || n != 1 {
-		t.Errorf("the queue has %d messages, %v; want the job", n, err)
+		t.Errorf("the queue has %d messages (error %v), want the job", n, err)
 	}
 	<-b.stopped
 	if took := time.Since(begun); took > 15*time.Second {
@@ -536,7 +536,7 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 	b := newWorld(t)
 	b.w.do(t.Context(), "slot", "gone", nil)
 	if m, err := b.w.o.Outcomes.Next(t.Context(), "videos", time.Minute); err != nil || m.ID != "gone" {
-		t.Errorf("the hint for a job that is gone: %+v, %v", m, err)
+		t.Errorf("the queue of hints returned %+v and error %v, want a hint for the deleted job", m, err)
 	}
 	var log bytes.Buffer
 	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -544,17 +544,17 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 	cancel() // the claim fails
 	b.w.do(ctx, "slot", "any", nil)
 	if !strings.Contains(log.String(), "cannot claim a job") {
-		t.Errorf("logged %q", &log)
+		t.Errorf("the log is %q, want a message about the failed claim", &log)
 	}
 }
 
-// TestOnesUploadDoesNotWaitForAnothersThousand checks that a worker with one slot does one
-// account's job before most of the many jobs of another account.
+// TestOnesUploadDoesNotWaitForAnothersThousand checks that a worker with one slot runs an
+// account's only job before most of the many jobs of another account.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.maker.block = make(chan struct{})
-	const many = 60 // instead of a thousand: the jobs further back make no difference
+	const many = 60 // fewer than a thousand, because the jobs further back make no difference
 	for i := range many {
 		b.submit("many", fmt.Sprintf("many%02d", i))
 	}
@@ -569,14 +569,14 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 			before++
 		}
 	}
-	// One was in the slot, one may have had its turn, and one more may have ended after the
-	// check.
+	// One job was in the slot, one may have had its turn, and one more may have ended after
+	// the check.
 	if before > 6 {
-		t.Errorf("%d jobs of the account with many were done first, want at most 6", before)
+		t.Errorf("%d jobs of the other account were done first, want at most 6", before)
 	}
 }
 
-// longBench returns a world in which sources are encoded in parts.
+// longBench returns a world with a source that is encoded in parts.
 func longBench(t *testing.T) *world {
 	b := newWorld(t)
 	b.maker.source = longFilm()
@@ -606,12 +606,12 @@ func (b *world) noParts(r transcode.Record) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("parts are left: %v", left)
+			b.t.Fatalf("the records or objects %v of parts still exist, want none", left)
 		}
 	}
 }
 
-// deadLeader creates a job whose leader was killed after every part was done.
+// deadLeader creates a job with finished parts and a leader that was killed.
 func (b *world) deadLeader() transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}
@@ -658,12 +658,12 @@ func TestDonePartsOfADeadLeaderAreUsed(t *testing.T) {
 		t.Fatalf("record = %+v", r)
 	}
 	if n := b.maker.made(); n != 0 {
-		t.Errorf("%d parts were encoded again", n)
+		t.Errorf("%d parts were encoded again, want 0", n)
 	}
 }
 
-// TestAllMissingPartsAreOfferedAgainInOneTry removes the objects of finished parts, as
-// the janitor once did.
+// TestAllMissingPartsAreOfferedAgainInOneTry removes the objects of finished parts, as the
+// janitor did in an earlier release.
 func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	t.Parallel()
 	b := longBench(t)
@@ -673,16 +673,16 @@ func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
 	}
 	b.run()
 	r := b.await(j.ID, final)
-	if r.State != transcode.Done || r.Tries != 2 { // one by the dead leader and one by this worker
-		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
+	if r.State != transcode.Done || r.Tries != 2 { // one try by the killed leader and one by this worker
+		t.Fatalf("got state %s after %d tries (failure %v), want done after 2", r.State, r.Tries, r.Failure)
 	}
 	if got, want := b.maker.made(), b.maker.parts(); got != want {
 		t.Errorf("%d parts were encoded, want %d", got, want)
 	}
 }
 
-// TestAPartThatVanishesMeanwhileIsMadeAgain removes an object after the worker has listed
-// it and before the worker downloads it.
+// TestAPartThatVanishesMeanwhileIsMadeAgain removes an object between the worker's listing
+// and its download.
 func TestAPartThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := longBench(t)
@@ -691,7 +691,7 @@ func TestAPartThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
 	b.run()
 	r := b.await(j.ID, final)
 	if r.State != transcode.Done || r.Tries != 2 {
-		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
+		t.Fatalf("got state %s after %d tries (failure %v), want done after 2", r.State, r.Tries, r.Failure)
 	}
 	if got := b.maker.made(); got != 1 {
 		t.Errorf("%d parts were encoded, want 1", got)
@@ -705,22 +705,22 @@ func shortClip() *ffmpeg.Source {
 	}}
 }
 
-// longFilm returns a source that is long enough to be cut into several parts.
+// longFilm returns a source that is long enough for several parts.
 func longFilm() *ffmpeg.Source {
 	s := shortClip()
 	s.Video.Span, s.Video.Frames = 300, 9000
 	return s
 }
 
-// fakeMaker answers as ffmpeg would for a source of our choice and writes a few
-// bytes instead of pictures.
+// fakeMaker returns the results that ffmpeg would return for the given source, and writes a
+// few bytes instead of frames.
 type fakeMaker struct {
 	source     *ffmpeg.Source
 	refuse     *transcode.Failure
 	trouble    error         // the encoder's error
-	block      chan struct{} // the encoder waits until it is closed
-	blockAfter int           // block applies only after this many ladders
-	copies     bool          // the source can be repackaged
+	block      chan struct{} // the encoder waits until this channel is closed
+	blockAfter int           // number of ladders before block applies
+	copies     bool          // whether the source can be repackaged
 	look       func(stage string, files []string)
 
 	mu      sync.Mutex
@@ -782,7 +782,7 @@ func (m *fakeMaker) Copy(_ context.Context, dir string, p ladder.Plan) (t ladder
 	return t, err
 }
 
-// seen reports which files a job has on disk at a stage.
+// seen records which files a job has on disk at a stage.
 func (m *fakeMaker) seen(stage, dir string) {
 	if m.look == nil {
 		return
@@ -886,13 +886,13 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 	return f.Path, err
 }
 
-// memory is a bucket in memory. Its objects have no bytes.
+// memory is a bucket in memory. Its objects have no content.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
-	hang    bool        // a removal hangs until the context ends
-	gaveUp  atomic.Bool // a removal that hung has ended
-	vanish  string      // all objects with this prefix vanish when one of them is read
+	hang    bool        // whether a removal hangs until its context ends
+	gaveUp  atomic.Bool // whether a hanging removal has ended
+	vanish  string      // when an object with this prefix is read, all of them are removed
 
 	encoding string // the content encoding of every new object
 }

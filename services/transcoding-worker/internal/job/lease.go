@@ -12,10 +12,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 )
 
-// leaseKeeper keeps hold of a claimed job: it sends heartbeats for the lease and for
-// the message, and cancels its context when the job is lost. The lease in Firestore
-// decides. If the message is gone, Redis was emptied or gave it to another worker. That
-// worker will find the lease held.
+// leaseKeeper keeps the lease of a claimed job: it sends heartbeats for the lease and for the
+// message, and cancels its context when the job is lost. Only the lease in Firestore matters.
+// If the message is lost, Redis was emptied or delivered the message to another worker, and
+// that worker cannot claim the job.
 type leaseKeeper struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -23,8 +23,8 @@ type leaseKeeper struct {
 	wg       sync.WaitGroup
 }
 
-// progressEvery is the minimum time between two writes that only report progress:
-// Firestore takes one sustained write a second per document, and charges for each.
+// progressEvery is the minimum time between two writes that only report progress. Firestore
+// sustains one write per second and document, and charges for each write.
 const progressEvery = 2 * time.Second
 
 func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
@@ -45,7 +45,7 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 			if w.o.Now().Sub(last) < w.o.Heartbeat && progress == written {
 				continue
 			}
-			// Keep going while Firestore is down: no other worker can claim the job either, and
+			// Continue while Firestore is down: no other worker can claim the job, and
 			// publishing checks the token.
 			err := w.o.Jobs.Heartbeat(k.ctx, t, w.o.Lease, int(progress))
 			switch {
@@ -58,15 +58,15 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 				written, last = progress, w.o.Now()
 			}
 			if m != nil {
-				_ = m.Heartbeat(k.ctx) // a lost message changes nothing
+				_ = m.Heartbeat(k.ctx) // a lost message has no effect
 			}
 		}
 	})
 	return k
 }
 
-// release ends the heartbeats and waits for one in flight. Call it before writing the
-// job's end: a late heartbeat would set a finished job's lease again.
+// release stops the heartbeats and waits for an in-flight heartbeat. Call it before recording
+// the end of the job, because a late heartbeat would extend the lease of a finished job.
 func (k *leaseKeeper) release() {
 	k.cancel(nil)
 	k.wg.Wait()

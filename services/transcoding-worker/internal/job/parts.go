@@ -19,20 +19,20 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// A long source is encoded in parts, each a small job of its own with a record, a lease
-// and a place in the queue. The worker that holds the whole job creates the records,
-// encodes parts like any helper, and joins them at the end, so a single worker can also
-// finish the job alone. Finished parts are in storage and outlive the worker that made
-// them.
+// A long source is encoded in parts. Each part is a small job with its own record, lease and
+// queue entry. The worker that has the whole job creates the records, encodes parts like any
+// helper, and joins them at the end. A single worker can therefore also finish the job alone.
+// Finished parts are in storage, so they remain available if the worker that encoded them
+// crashes.
 
-// partSpec tells a helper which part to encode. It includes the plan, so that helpers
-// need not probe the source again and cannot plan differently.
+// partSpec describes a part to a helper. It includes the plan, so helpers need not probe the
+// source again and always use the same plan.
 type partSpec struct {
 	Plan ladder.Plan
 	Part ladder.Part
 }
 
-// encodeParts encodes the plan in parts, together with any free workers.
+// encodeParts encodes the plan in parts with the help of free workers.
 func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder.Part, sound bool) (ladder.Tracks, error) {
 	if err := a.offer(ctx, p, parts); err != nil {
 		return ladder.Tracks{}, err
@@ -56,8 +56,8 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 				continue // another worker is encoding it
 			}
 			if errors.Is(err, errPartGone) && offers[i] < maxOffers {
-				// Make it again in this attempt. Otherwise each missing part would cost one of
-				// the job's few attempts.
+				// Encode the part again in this attempt. Otherwise, each missing part would
+				// use up one of the job's few attempts.
 				offers[i]++
 				a.log.WarnContext(ctx, "a finished part is missing; offering it again", "part", i)
 				if err = a.offerPart(ctx, p, part, i); err == nil {
@@ -84,15 +84,15 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// maxOffers limits how often one attempt makes a part again when its objects have vanished.
+// maxOffers limits how often an attempt offers a part again because its objects are missing.
 const maxOffers = 3
 
 // errPartGone means that objects of a part recorded as done are missing.
 var errPartGone = errors.New("objects of a finished part are missing")
 
-// offer creates the parts' records. It keeps those of an earlier attempt, finished
-// parts included, unless their objects are missing. It offers all parts before this
-// worker starts on one, so that helpers can share them.
+// offer creates the parts' records. It keeps the records of an earlier attempt, including
+// finished parts, unless their objects are missing. It offers all parts before this worker
+// starts with one, so helpers can share the work.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
 	a.parts = len(parts)
 	there := map[string]bool{}
@@ -117,8 +117,7 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 	return nil
 }
 
-// dropIncomplete removes the record of a part that is recorded as done although some of
-// its objects are missing.
+// dropIncomplete removes the record of a part that is done but has missing objects.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {
@@ -139,7 +138,7 @@ func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[strin
 // offerPart creates a part's record unless it exists, and wakes a helper.
 func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part, index int) error {
 	source := *p.Source
-	// Helpers use a path of their own, and only planning needs the key times.
+	// Helpers use their own path, and only planning needs the times of the keyframes.
 	source.Path, source.Video.KeyTimes = "", nil
 	p.Source = &source
 	spec, err := json.Marshal(partSpec{Plan: p, Part: part})
@@ -153,14 +152,14 @@ func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part
 	if _, err := a.w.o.Jobs.Create(ctx, j); err != nil {
 		return err
 	}
-	// If the wake-up is lost, the sweep repeats it.
+	// If this wake-up is lost, the sweep repeats it.
 	_, err = a.w.o.Queue.Add(ctx, jobs.Item(j))
 	a.w.note(ctx, "offer", err)
 	return nil
 }
 
-// part gets one part's files: it encodes the part, or downloads it if it is done
-// already. ErrHeld means that another worker is encoding it.
+// part provides the files of one part: it encodes the part, or downloads it if it is already
+// done. ErrHeld means that another worker is encoding the part.
 func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, index, done, total int) ([]string, error) {
 	id := transcode.PartID(a.record.ID, index)
 	dir := filepath.Join(a.dir, fmt.Sprintf("part-%d", index))
@@ -178,14 +177,14 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	if err := helper.unused(ctx); err != nil {
 		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
 		if errors.Is(err, errUsed) {
-			err = jobs.ErrHeld // it is claimed again, as the next attempt
+			err = jobs.ErrHeld // the part is claimed again as the next attempt
 		}
 		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// ffmpeg sees only the part's own folder.
+	// ffmpeg can access only the part's own folder.
 	source := *p.Source
 	source.Path = filepath.Join(dir, "source")
 	if err := os.Link(p.Source.Path, source.Path); err != nil {
@@ -203,7 +202,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		return nil, context.Cause(ctx)
 	}
 	if errors.Is(err, jobs.ErrLost) {
-		err = jobs.ErrHeld // another worker took the part over; its result is collected later
+		err = jobs.ErrHeld // another worker took over the part; its result is collected later
 		_ = os.RemoveAll(dir)
 	}
 	return files, err
@@ -219,8 +218,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// The helpers failed at this part and this worker may fail too, so this counts as a
-		// failed attempt of the whole job. The next attempt offers the part again.
+		// The helpers failed to encode this part and this worker may fail too, so this counts
+		// as a failed attempt of the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -264,11 +263,11 @@ func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Par
 	return files, a.w.insist(ctx, func() error { return a.w.o.Jobs.Publish(ctx, a.token, &o) })
 }
 
-// help does one part of another worker's job.
+// help encodes one part of another worker's job.
 func (a *attempt) help(ctx context.Context) error {
 	parent, err := a.w.o.Jobs.Get(ctx, a.record.Parent)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && parent.State.Final() {
-		// The parent no longer needs this part, and nothing else would remove it.
+		// The parent job no longer needs this part, and nothing else would remove it.
 		return errors.Join(jobs.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
 	}
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// Scratch is a worker's private disk space. Each process has its own folder below a
-// common root, and a lock that shows it is alive. The next start removes the folders
-// of killed processes.
+// Scratch is a worker's private disk space. Each process has its own folder in a common root,
+// and holds a lock while it runs. Each start removes the folders of killed processes.
 type Scratch struct {
 	dir   string
 	lock  *os.File
@@ -23,13 +22,13 @@ type Scratch struct {
 
 	mu       sync.Mutex
 	reserved map[string]int64 // by job folder
-	waiting  string           // the folder of the job that room is kept for; see await
-	rests    time.Time        // no job may wait before then
-	freed    chan struct{}    // closed when room may have become free
+	waiting  string           // the folder of the job for which space is kept; see await
+	rests    time.Time        // no job may wait before this time
+	freed    chan struct{}    // closed when space may have become free
 }
 
-// OpenScratch clears leftovers below root and creates this process's folder. All its jobs
-// together may use limit bytes; 0 means the size of the disk.
+// OpenScratch removes leftovers in root and creates this process's folder. All its jobs
+// together may use limit bytes. 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -38,7 +37,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
-	// Landlock and ffmpeg see resolved paths.
+	// Landlock and ffmpeg use resolved paths.
 	if root, err = filepath.EvalSymlinks(root); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
@@ -59,7 +58,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	}, nil
 }
 
-// diskOf returns the free space and the size of the disk below dir.
+// diskOf returns the free space and the size of the disk that has dir.
 func diskOf(dir string) (free, size int64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -69,8 +68,8 @@ func diskOf(dir string) (free, size int64, err error) {
 	return int64(fs.Bavail) * block, int64(fs.Blocks) * block, nil
 }
 
-// newLock creates a lock file and holds it. Another process that starts at the same
-// moment may sweep the file away before it is locked; newLock then creates another.
+// newLock creates a lock file and locks it. Another process that starts at the same time may
+// remove the file before it is locked. newLock then creates another file.
 func newLock(root string) (*os.File, error) {
 	for {
 		lock, err := os.CreateTemp(root, "worker-*.lock")
@@ -90,8 +89,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes the files that killed processes left. Several processes may
-// sweep at once.
+// sweepScratch removes the files of killed processes. Several processes may do this at the
+// same time.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -136,19 +135,20 @@ func (s *Scratch) Job() (dir string, remove func(), err error) {
 
 var (
 	// errNoSpace means that the disk is too full for a job. Another worker's disk may have
-	// room.
+	// space.
 	errNoSpace = errors.New("not enough space on the scratch disk")
-	// errReserved means that a job will fit once other jobs of this worker have ended.
+	// errReserved means that a job will fit when other jobs of this worker have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
-	// errTooLarge means that a job does not fit on the disk even alone.
+	// errTooLarge means that a job does not fit on the disk even without other jobs.
 	errTooLarge = errors.New("the scratch space is too small for the job")
 )
 
-// retained is the path of the last job's source, kept in case the next job needs it.
+// retained returns the path of the last job's source, which is kept in case the next job
+// needs it.
 func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
 
-// idle returns the size of the retained source if no job has reserved space for it,
-// that is, if no job's folder links to it.
+// idle returns the size of the retained source if no job's folder links to it, so no job has
+// reserved space for it.
 func (s *Scratch) idle() int64 {
 	info, err := os.Lstat(s.retained())
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Scratch) idle() int64 {
 	return info.Size()
 }
 
-// spare is additional space for pictures, tables and file system overhead.
+// spare is additional space for images, tables and file system overhead.
 const spare = 64 << 20
 
 // free wakes the waiting job. The caller holds s.mu.
@@ -177,12 +177,11 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await does the same as reserve, but for a job that is old already. It waits until
-// this worker's running jobs leave enough room, and keeps that room from jobs that
-// start meanwhile. Only one job waits like this at a time, since two could wait for
-// each other's sources. A second job gets errReserved, and so does a job that has
-// waited [longestWait]. For [othersTurn] after each wait, no job may wait. drop removes
-// a retained source.
+// await does the same as reserve, but for a job that is already old. It waits until this
+// worker's running jobs leave enough space, and does not give that space to jobs that start
+// in the meantime. Only one job waits at a time, because two jobs could wait for each other's
+// sources. A second job gets errReserved, as does a job that has waited for [longestWait].
+// For [othersTurn] after each wait, no job may wait. drop removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
@@ -218,9 +217,9 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	}
 }
 
-// reserve reserves bytes for the job in dir, replacing its earlier reservation. If
-// every job reserves all that it will write, neither the disk nor the volume fills up.
-// The volume's limit has to be configured, since no system call returns it. A pod that
+// reserve reserves bytes for the job in dir and replaces its earlier reservation. If every
+// job reserves all bytes that it will write, neither the disk nor the volume fills up. The
+// limit of the volume must be configured, because no system call returns it. A pod that
 // exceeds it is evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
 	free, room, err := s.disk(s.dir)
@@ -236,7 +235,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// While a job waits, only jobs that have reserved already may reserve more.
+	// While a job waits, only jobs with a reservation may reserve more.
 	if s.waiting != "" && s.waiting != dir && s.reserved[dir] == 0 {
 		return fmt.Errorf("%w: an older job is waiting for it", errReserved)
 	}
@@ -249,7 +248,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
-	// All reservations must fit into the room. Whatever is still unwritten must fit into the free
+	// All reservations must fit into the limit. All unwritten bytes must fit into the free
 	// space.
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		if bytes < s.reserved[dir] {
@@ -263,13 +262,12 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	return fmt.Errorf("%w: the job needs %d bytes, %d are free, and a retained source takes %d", errNoSpace, bytes, free, idle)
 }
 
-// written returns the number of bytes in a job's folder. A file with two names counts
-// once.
+// written returns the number of bytes in a job's folder. A file with two names counts once.
 func written(dir string) (sum int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
-			return nil // removed meanwhile
+			return nil // removed in the meantime
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWorkersMayStartAtOnceBesideLeftovers starts all workers of a node again after
-// they were killed.
+// TestWorkersMayStartAtOnceBesideLeftovers restarts all workers of a node after they were
+// killed.
 func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -36,14 +36,14 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		// A worker that starts later must not touch the folders of living ones.
+		// A worker that starts later must not remove the folders of running workers.
 		late, err := OpenScratch(root, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range append(opened, late) {
 			if _, remove, err := s.Job(); err != nil {
-				t.Errorf("a living worker lost its folder: %v", err)
+				t.Errorf("Job of a running worker returned %v, want a new folder", err)
 			} else {
 				remove()
 			}
@@ -52,13 +52,13 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 			}
 		}
 		if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
-			t.Fatalf("left behind: %v, %v", left, err)
+			t.Fatalf("the root has %v (error %v), want no leftovers", left, err)
 		}
 	}
 }
 
-// openScratch opens a scratch on a large empty disk: a test must not depend on how much
-// the machine's own disk has free.
+// openScratch opens a scratch on a simulated large and empty disk, because tests must not
+// depend on the free space of the machine.
 func openScratch(t *testing.T, limit int64) (*Scratch, error) {
 	t.Helper()
 	s, err := OpenScratch(t.TempDir(), limit)
@@ -91,15 +91,15 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	}
 	a, endA := job()
 	b, endB := job()
-	reserve("the first", a, 600*mib, nil)
+	reserve("first job", a, 600*mib, nil)
 	reserve("too much for a second job", b, 500*mib, errReserved)
-	reserve("all the rest", b, 400*mib, nil)
-	reserve("more than the rest", b, 401*mib, errReserved)
+	reserve("all remaining space", b, 400*mib, nil)
+	reserve("more than the remaining space", b, 401*mib, errReserved)
 	reserve("less", a, 100*mib, nil)
-	reserve("the larger rest", b, 900*mib, nil)
+	reserve("larger remaining space", b, 900*mib, nil)
 	reserve("more than the limit", b, 2000*mib, errTooLarge)
 	endB()
-	reserve("everything, after the other job has ended", a, 1000*mib, nil)
+	reserve("all space after the end of the other job", a, 1000*mib, nil)
 	reserve("less", a, 100*mib, nil)
 	if err := os.WriteFile(s.retained(), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -111,14 +111,14 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	if err := os.Link(s.retained(), filepath.Join(a, "source")); err != nil {
 		t.Fatal(err)
 	}
-	reserve("its own source, retained", a, 600*mib, nil)
+	reserve("retained source of the same job", a, 600*mib, nil)
 	endA()
 	if err := os.Remove(s.retained()); err != nil {
 		t.Fatal(err)
 	}
 	s.limit = 0
 	c, _ := job()
-	reserve("more than the disk has", c, 1<<60, errTooLarge)
+	reserve("more than the free disk space", c, 1<<60, errTooLarge)
 	if err := os.WriteFile(filepath.Join(c, "a"), make([]byte, mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +126,6 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := written(c); n != mib {
-		t.Errorf("a file with two names counts as %d bytes", n)
+		t.Errorf("a file with two names counts as %d bytes, want %d", n, mib)
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// sourceCache retains the source of the last job, since the next job is likely to need
-// it too: it may be a part of the same video, or a job that the fast lane has
-// inspected. Its files are hard links, so dropping one never takes it from a job that
-// uses it. A source that no job uses still counts in [Scratch.reserve] and gives way to
-// any job that needs its space.
+// sourceCache retains the source of the last job, because the next job may need it too: it
+// may be a part of the same video, or a job that the fast lane has inspected. The cached file
+// is a hard link, so dropping it does not affect a job that uses the source. A source that no
+// job uses still counts in [Scratch.reserve], and is dropped if a job needs its space.
 type sourceCache struct {
 	mu   sync.Mutex
 	key  sourceKey
@@ -34,7 +33,7 @@ func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	return path, os.Link(c.path, path)
 }
 
-// retain replaces the retained source. It ignores a failure: the source is then
+// retain replaces the retained source. It ignores errors, because the source can be
 // downloaded again.
 func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.mu.Lock()

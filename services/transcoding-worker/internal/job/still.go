@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// still takes one picture of a ready video from a segment of one of its renditions,
-// and publishes it as an outcome with only a poster.
+// still extracts one frame of a ready video from a segment of one of its renditions, and
+// publishes it as an outcome with only a poster.
 func (a *attempt) still(ctx context.Context) error {
 	wanted := a.record.Still
 	path := filepath.Join(a.dir, "segment.mp4")
@@ -23,7 +23,7 @@ func (a *attempt) still(ctx context.Context) error {
 		return a.fetchParts(ctx, path, wanted.Init, wanted.Segment)
 	})
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return &transcode.Failure{Code: transcode.Internal, Message: "The video was removed or replaced before its picture was taken."}
+		return &transcode.Failure{Code: transcode.Internal, Message: "The video was removed or replaced before its thumbnail was taken."}
 	}
 	if err != nil {
 		return fmt.Errorf("download: %w", err)
@@ -48,8 +48,8 @@ func (a *attempt) still(ctx context.Context) error {
 	})
 }
 
-// fetchParts writes ranges of the job's object into one file. The init part and any
-// segment of a rendition make a whole fMP4 file.
+// fetchParts writes ranges of the job's object into one file. The init part and any segment
+// of a rendition together are a complete fMP4 file.
 func (a *attempt) fetchParts(ctx context.Context, path string, ranges ...transcode.Range) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -37,13 +37,13 @@ type attempt struct {
 	token  jobs.Token
 	lease  *leaseKeeper
 	maker  Maker
-	used   usage // what its programs have used
+	used   usage // the resource usage of its programs
 	log    *slog.Logger
 	dir    string
 	prefix string
 
-	patient bool // it runs in a slot, so it may wait for room
-	retain  bool // the first published rendition stays when the ladder is done
+	patient bool // it runs in a slot, so it may wait for space
+	retain  bool // the first published rendition is kept when the ladder is done
 	parts   int  // how many parts this attempt created records for
 	outcome transcode.Outcome
 	stored  map[string]int64 // sizes of the objects that this attempt has uploaded
@@ -53,7 +53,7 @@ type attempt struct {
 type usage struct {
 	mu     sync.Mutex
 	cpu    time.Duration
-	memory int64 // the peak of the largest program
+	memory int64 // the highest peak of any program
 }
 
 func (u *usage) add(x ffmpeg.Usage) {
@@ -69,15 +69,15 @@ func (u *usage) LogValue() slog.Value {
 	return slog.GroupValue(slog.Float64("cpuSeconds", u.cpu.Seconds()), slog.Int64("memoryMiB", u.memory>>20))
 }
 
-// work does the job from download to the last publication.
+// work runs the job from the download to the last publication.
 func (a *attempt) work(ctx context.Context) error {
 	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	// Only a whole job may wait for scratch space. A part that waits would hold up the parent's
-	// worker, which could make the part itself.
+	// Only a whole job may wait for scratch space. A waiting part would delay the parent's
+	// worker, which could encode the part itself.
 	a.dir, a.patient = dir, a.record.Parent == ""
 	switch {
 	case a.record.Still != nil:
@@ -90,8 +90,8 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	p := ladder.Make(src)
-	// Reserve all space before making anything, so that a job does not fail on a full disk
-	// after an hour of encoding.
+	// Reserve all space at the start, so a job does not fail on a full disk after an hour of
+	// encoding.
 	_, space := p.Space()
 	if err := a.reserve(ctx, space); err != nil {
 		return err
@@ -99,14 +99,14 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
-// longWait is how old a job must be before it waits for scratch space in its slot, ahead
-// of jobs that begin later. A younger job is put off, since another worker may have room.
-// If jobs were always put off, a stream of small jobs on the other slots could keep a
-// large one waiting for ever.
+// longWait is the minimum age of a job that waits for scratch space in its slot. Such a job
+// takes precedence over jobs that begin later. A younger job is postponed, because another
+// worker may have space. If jobs were always postponed, a continuous series of small jobs on
+// the other slots could block a large job indefinitely.
 const longWait = time.Minute
 
-// reserve reserves scratch space for the job before it writes. If space is short, it
-// drops the retained source of any other job.
+// reserve reserves scratch space for the job before it writes. If there is too little space,
+// reserve drops the retained source of any other job.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
@@ -118,14 +118,14 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 		err = a.w.o.Scratch.await(ctx, a.dir, bytes, a.w.sources.clear)
 	}
 	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
-		// The worker that created the part has room for the whole job. A helper with a smaller
-		// disk must not fail that job.
+		// The worker that created the part has space for the whole job. A helper with a
+		// smaller disk must not fail that job.
 		return fmt.Errorf("%w: %w", errReserved, err)
 	}
 	if errors.Is(err, errTooLarge) {
 		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES "+
 			"(worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
-		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this " +
+		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing this video takes more disk space than this " +
 			"installation has for one video. Upload a shorter or smaller file."}
 	}
 	return err
@@ -171,10 +171,10 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 		return err
 	})
 	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, objectstore.ErrStale) {
-		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
+		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was transcoded."}
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
-		// The videos service refuses such uploads now, but it accepted this one earlier.
+		// The videos service rejects such uploads now, but older releases accepted them.
 		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
 			"such as gzip. Upload it again, uncompressed and without that header."}
 	}
@@ -184,9 +184,9 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// prepare publishes up to three versions: first something that plays (the source's own
-// picture, if players can decode it), then all renditions, and finally the seek preview
-// and the download.
+// prepare publishes up to three versions: first one playable rendition (the source's own
+// video track if players can decode it), then all renditions, and finally the storyboard and
+// the download file.
 func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
@@ -197,7 +197,7 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		return err
 	}
 	if tracks != nil && !a.retain {
-		remove(tracks.Video...) // only the copy's sound is used again
+		remove(tracks.Video...) // only the audio of the copy is used again
 	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
@@ -221,28 +221,28 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	}
 	a.dropSource(p)
 	if last := len(tracks.Video) - 1; last > 1 {
-		remove(tracks.Video[1:last]...) // extras are made from the first and the last
+		remove(tracks.Video[1:last]...) // extras are produced from the first and the last rendition
 	}
 	a.extras(ctx, *tracks)
 	a.outcome.Final = true
 	return a.publish(ctx, *tracks)
 }
 
-// dropSource frees space once the upload is no longer needed. A later try fetches it
-// again.
+// dropSource removes the upload from the disk when it is no longer needed. A later attempt
+// downloads it again.
 func (a *attempt) dropSource(p ladder.Plan) {
 	_ = os.Remove(p.Source.Path) // the job's folder is removed in any case
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
-// remove frees space once files are uploaded and no longer needed.
+// remove removes files from the disk when they have been uploaded and are no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
 		_ = os.Remove(f.Path) // the job's folder is removed in any case
 	}
 }
 
-// begin fills in the parts of the outcome that are known before anything is made.
+// begin sets the fields of the outcome that are known before any rendition exists.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{
@@ -254,8 +254,8 @@ func (a *attempt) begin(p ladder.Plan) {
 	}
 }
 
-// copySource repackages and publishes the source's own picture if possible, and plans
-// the rest around it. It returns nil if the picture cannot be copied.
+// copySource repackages and publishes the source's own video track if possible, and adapts
+// the plan to it. It returns nil if the video track cannot be copied.
 func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	copyable, retain := p.Copyable()
 	if !copyable {
@@ -279,17 +279,17 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 	}
 	a.outcome.Path = transcode.PathCopy
 	if a.record.Outcome != nil {
-		return &tracks, nil // an earlier attempt published this already
+		return &tracks, nil // an earlier attempt has already published this
 	}
 	return &tracks, a.publish(ctx, tracks)
 }
 
-// encodeFirst makes and publishes one rendition and the sound of a source that cannot be
-// copied. It does so before the other renditions are made, because people often share a
-// recording's link at once. It returns nil where that saves no time.
+// encodeFirst encodes and publishes one rendition and the audio of a source that cannot be
+// copied. It does so before the other renditions, because people often share the link to a
+// recording immediately. It returns nil if this would not save time.
 func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	first, rest, ok := p.First()
-	if !ok || a.record.Outcome != nil { // an earlier attempt has published something that plays
+	if !ok || a.record.Outcome != nil { // an earlier attempt has already published a playable rendition
 		return nil, nil
 	}
 	tracks, err := a.encode(ctx, first, true)
@@ -336,7 +336,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
-	// Count from zero again, since each version lists all of its objects.
+	// Count from zero again, because each version lists all of its objects.
 	o.Bytes = 0
 	for _, object := range o.Objects() {
 		o.Bytes += a.stored[object]
@@ -354,7 +354,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	return nil
 }
 
-// poster makes the video's picture.
+// poster adds the automatic poster.
 func (a *attempt) poster(ctx context.Context, from ladder.File) {
 	var picture ladder.Picture
 	a.extra(ctx, "poster", func(ctx context.Context) (_ string, err error) {
@@ -365,7 +365,7 @@ func (a *attempt) poster(ctx context.Context, from ladder.File) {
 	})
 }
 
-// extras adds the seek preview and the download.
+// extras adds the storyboard and the download file.
 func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	last := len(tracks.Video) - 1
 	var board *transcode.Storyboard
@@ -385,7 +385,7 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	}, func(object string) { a.outcome.Download = object })
 }
 
-// extra makes and uploads an optional file. If that fails, the video still plays, so
+// extra produces and uploads an optional file. If that fails, the video is still playable, so
 // the job does not fail.
 func (a *attempt) extra(ctx context.Context, what string, file func(context.Context) (path string, err error), made func(object string)) {
 	err := a.span(ctx, what, func(ctx context.Context) error {
@@ -406,8 +406,8 @@ func (a *attempt) extra(ctx context.Context, what string, file func(context.Cont
 
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
-// upload stores files under the attempt's prefix, each once. Files that are already
-// stored need no longer exist locally.
+// upload stores each file once under the attempt's prefix. A file that is already stored need
+// not exist locally any more.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 		_, done := a.stored[a.object(path)]
@@ -415,13 +415,13 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(4) // each holds a chunk of its file in memory
+		g.SetLimit(4) // each upload has a chunk of its file in memory
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {
-				// Immutable, because the prefix names the attempt, so nothing overwrites the
-				// object. Private, because each viewer must be admitted. A day is longer than
-				// any signed URL is valid.
+				// Immutable, because the prefix contains the attempt, so nothing overwrites
+				// the object. Private, because access is checked for each viewer. A day is
+				// longer than the lifetime of any signed URL.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",
@@ -435,8 +435,8 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		// Record the sizes only after all uploads, since the goroutines above must not write
-		// to the map.
+		// Record the sizes after all uploads, because the goroutines above must not write to
+		// the map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

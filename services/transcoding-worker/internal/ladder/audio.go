@@ -20,7 +20,8 @@ var sampleRates = []int{96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 
 
 var errADTS = errors.New("malformed AAC stream")
 
-// adtsFrame reads one frame's header and payload; io.EOF ends the stream.
+// adtsFrame reads the header and payload of one frame. It returns io.EOF at the end of the
+// stream.
 func adtsFrame(r *bufio.Reader) (payload []byte, rate, channels, object int, err error) {
 	h, err := r.Peek(7)
 	if err != nil {
@@ -47,10 +48,9 @@ func adtsFrame(r *bufio.Reader) (payload []byte, rate, channels, object int, err
 	return frame[header:], sampleRates[index], channels, object, nil
 }
 
-// packAudio writes an ADTS stream as fMP4 with one fragment per segment. It skips the
-// first drop frames of the input. Output frame n then starts exactly n frame lengths
-// after zero. The sound ends where the picture ends: limit is the picture's duration in
-// seconds.
+// packAudio writes an ADTS stream as fMP4 with one fragment per segment. It skips the first
+// drop frames of the input. Output frame n then starts exactly n frame lengths after zero.
+// The audio ends with the video: limit is the duration of the video track in seconds.
 func packAudio(adts, out string, drop int, limit float64, cuts []float64) error {
 	in, err := os.Open(adts)
 	if err != nil {
@@ -106,7 +106,7 @@ func packFrames(in *bufio.Reader, out io.Writer, drop int, limit float64, cuts [
 		}
 		at := uint64(n) * frameSamples
 		seconds := float64(at) / float64(rate)
-		// A fragment begins with the frame nearest to a cut.
+		// A fragment begins with the frame that is closest to a cut.
 		if frag == nil || len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 			for len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 				cuts = cuts[1:]

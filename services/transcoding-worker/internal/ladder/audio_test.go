@@ -41,10 +41,10 @@ func TestSoundIsCutWithThePicture(t *testing.T) {
 		t.Error(err)
 	}
 	if !track.Audio || track.Codecs != "mp4a.40.2" || track.Timescale != 48000 {
-		t.Errorf("track = %+v", track)
+		t.Errorf("got track %+v, want AAC audio with 48,000 ticks per second", track)
 	}
 	if got, want := track.Samples(), 703; got != want { // 15 s are 703.1 frames
-		t.Errorf("%d frames, want %d", got, want)
+		t.Errorf("the track has %d frames, want %d", got, want)
 	}
 	var counts []int
 	for _, f := range track.Fragments {

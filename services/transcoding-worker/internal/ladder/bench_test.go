@@ -15,11 +15,11 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// BenchmarkAgainstFFmpeg alternates between making the ladder of a clip and running bare
-// ffmpeg with exactly the arguments that the ladder gave it. It reports the median ratio
-// of their processor times. Anything above 1 is our own overhead: the jail, reading
-// progress, checking and packing the tracks. The same rounds also run the fast path, and
-// the ladder with one rendition made before the others.
+// BenchmarkAgainstFFmpeg alternates between encoding the ladder of a clip and running ffmpeg
+// directly with exactly the same arguments. It reports the median ratio of their CPU times. A
+// ratio above 1 is our own overhead: the jail, reading progress, checking and packing the
+// tracks. The same rounds also run the fast path, and the ladder with one rendition encoded
+// before the others.
 func BenchmarkAgainstFFmpeg(b *testing.B) {
 	tools, err := ffmpeg.Find("")
 	if err != nil {
@@ -30,7 +30,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 	shell(b, root, tools.FFmpeg, "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1920x1080:r=30:d=10", "-f", "lavfi", "-i", "sine=d=10",
 		"-c:v", "libx264", "-preset", "veryfast", "-g", "60", "-pix_fmt", "yuv420p", "-c:a", "aac", "-shortest", clip)
 
-	// The recorder writes down its arguments and then executes ffmpeg.
+	// The recorder is a script that records its arguments and then executes ffmpeg.
 	recorder := filepath.Join(root, "bin", "ffmpeg")
 	if err := os.MkdirAll(filepath.Dir(recorder), 0o755); err != nil {
 		b.Fatal(err)
@@ -82,7 +82,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 		splitDir, plan := folder()
 		first, rest, ok := plan.First()
 		if !ok {
-			b.Fatal("no rendition to make first")
+			b.Fatal("First found no rendition to encode first, want one")
 		}
 		split := func(p Plan, sound bool) float64 {
 			return cpu(b, func() {
@@ -112,7 +112,7 @@ func BenchmarkAgainstFFmpeg(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// cpu returns the processor time that fn takes in this process and its children.
+// cpu returns the CPU time that fn takes in this process and its children.
 func cpu(b *testing.B, fn func()) time.Duration {
 	b.Helper()
 	now := func() (total time.Duration) {

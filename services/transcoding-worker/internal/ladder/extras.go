@@ -14,18 +14,18 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// own returns the input arguments for a file that we made.
+// own returns the input arguments for a file that we produced.
 func own(path string) []string { return ffmpeg.Input("mov", path, 0) }
 
 const extrasTime = 2 * time.Minute
 
-// Picture is an image made from a video.
+// Picture is an image extracted from a video.
 type Picture struct {
 	Path          string
 	Width, Height int
 }
 
-// Poster picks a representative frame near the beginning, and a black one only if
+// Poster extracts a representative frame near the beginning. It uses a black frame only if
 // there is no other.
 func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, error) {
 	out := filepath.Join(dir, "poster.jpg")
@@ -49,9 +49,8 @@ func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, err
 	return Picture{}, fmt.Errorf("poster: %w", err)
 }
 
-// Still takes the picture at the given seconds after the beginning of one of our own
-// files. At the very end of a file there may be no picture. Still then takes an earlier
-// one.
+// Still extracts the frame at the given seconds after the beginning of one of our own files.
+// If there is no frame at the very end of a file, Still extracts an earlier frame.
 func (m *Maker) Still(ctx context.Context, dir, path string, at float64) (Picture, error) {
 	out := filepath.Join(dir, "still.jpg")
 	filter := "scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -93,12 +92,12 @@ const (
 	storyTileSide = 160
 )
 
-// Storyboard makes one sheet of small frames for the seek bar from the key pictures of
-// one of our renditions. That costs a fiftieth of reading the source again.
+// Storyboard produces one sheet of small frames for the seek bar from the keyframes of one of
+// our renditions. That takes a fiftieth of the time of reading the source again.
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
-	// Use an interval of whole groups, since only their key pictures are decoded.
+	// Use an interval of whole groups, because only their keyframes are decoded.
 	interval := max(1, group*math.Ceil(duration/storyMost/group))
 	if duration < interval {
 		interval = max(duration, 0.1)
@@ -128,13 +127,13 @@ func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transco
 	}, sheet, nil
 }
 
-// Download puts picture and sound into one progressive MP4 without encoding.
+// Download writes the video and audio tracks into one progressive MP4 without encoding.
 func (m *Maker) Download(ctx context.Context, dir string, video File, audio *File) (string, error) {
 	out := filepath.Join(dir, "download.mp4")
 	args := m.base()
-	// Do not add -itsoffset. Our fMP4 uses negative offsets to show its first picture at its
-	// first decode time, but ffmpeg already subtracts each input's start time. A second shift
-	// would make the edit list cut off the first pictures.
+	// Do not add -itsoffset. Our fMP4 uses negative offsets to show its first frame at its
+	// first decode time, but ffmpeg already subtracts each input's start time. With a second
+	// shift, the edit list would cut off the first frames.
 	args = append(args, own(video.Path)...)
 	if audio != nil {
 		args = append(args, own(audio.Path)...)

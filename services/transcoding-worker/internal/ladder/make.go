@@ -25,33 +25,34 @@ type File struct {
 	Track *fmp4.Track
 }
 
-// Tracks is a set of renditions that play together.
+// Tracks is a set of renditions of the same video.
 type Tracks struct {
 	Video []File // tallest first
 	Audio *File
-	Cuts  []float64 // start times of every track's segments, except the first
+	Cuts  []float64 // start times of the segments of every track except the first segment
 	CPU   time.Duration
 }
 
-// With adds the renditions that were made after t, and checks that all are in step.
+// With adds the renditions that were encoded after t, and checks that all tracks have the
+// same cuts.
 func (t Tracks) With(later Tracks) (Tracks, error) {
 	t.Video = append(slices.Clone(t.Video), later.Video...)
 	slices.SortStableFunc(t.Video, func(a, b File) int { return cmp.Compare(b.Track.Height, a.Track.Height) })
 	return t, inStep(t.Video, t.Cuts)
 }
 
-// Maker makes renditions in a job's folder.
+// Maker produces renditions in a job's folder.
 type Maker struct {
 	Tools     *ffmpeg.Tools
 	MaxPixels int
 }
 
-// base returns the first arguments of every ffmpeg call.
+// base returns the arguments that every ffmpeg call starts with.
 func (m *Maker) base() []string {
 	return []string{"-nostdin", "-hide_banner", "-v", "error", "-y"}
 }
 
-// With returns a copy of the maker with changed tools.
+// With returns a copy of the maker with its tools changed by edit.
 func (m *Maker) With(change func(*ffmpeg.Tools)) *Maker {
 	tools := *m.Tools
 	change(&tools)
@@ -63,8 +64,8 @@ func (m *Maker) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return m.Tools.Probe(ctx, dir, path, limits)
 }
 
-// large reports whether a picture is larger than 4K. Decoding such a picture takes most
-// of the memory.
+// large reports whether the resolution is above 4K. Decoding such a video takes most of the
+// memory.
 func large(v ffmpeg.Video) bool { return v.Width*v.Height > 9<<20 }
 
 func (m *Maker) tools(v ffmpeg.Video) *ffmpeg.Tools {
@@ -76,17 +77,17 @@ func (m *Maker) tools(v ffmpeg.Video) *ffmpeg.Tools {
 
 func (m *Maker) threads(v ffmpeg.Video) int {
 	if large(v) {
-		return 1 // each decoding thread holds frames of its own
+		return 1 // each decoding thread has its own frames
 	}
 	return max(1, m.Tools.Threads)
 }
 
-// clean strips metadata about the file's owner and everything that would differ
-// between two runs.
+// clean removes metadata about the file's owner and everything that would differ between two
+// runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget returns the time limits for encoding a part. They allow several times the work
-// of the slowest known source, so that only decompression bombs reach them.
+// budget returns the time limits for encoding a part. They allow several times the work of
+// the slowest known source, so only decompression bombs reach them.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -95,8 +96,8 @@ func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	return cpu, min(2*time.Minute+3*cpu, 12*time.Hour)
 }
 
-// Ladder encodes the plan's rungs, and the sound, in one pass over the source. progress
-// is called with the finished share.
+// Ladder encodes the plan's rungs and the audio in one pass over the source. It calls
+// progress with the finished share.
 func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, progress func(float64)) (Tracks, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	args = append(args, ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
@@ -135,7 +136,7 @@ func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, prog
 	return t, nil
 }
 
-// outputs returns the arguments that write every rung of a part.
+// outputs returns the arguments of the outputs for every rung of a part.
 func (m *Maker) outputs(dir string, p Plan, part Part) []string {
 	var args []string
 	for i, r := range p.Rungs {
@@ -153,7 +154,7 @@ func (p *Plan) soundOutput(adts string) []string {
 	return append(append(args, clean...), "-f", "adts", "file:"+adts)
 }
 
-// encode runs ffmpeg on a part within the part's share of the plan's budget.
+// encode runs ffmpeg for a part within the part's share of the plan's budget.
 func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args []string, progress func(float64)) (ffmpeg.Usage, error) {
 	cpu, wall := p.budget(part)
 	total := float64(part.Frames) / p.Rate.Float()
@@ -171,9 +172,9 @@ func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args 
 	return usage, nil
 }
 
-// videoGraph returns the filter graph that feeds every rung from one decoding. For
-// every part but the first, the input keeps the source's own times and starts a little
-// early. The fps filter then drops the pictures before the part.
+// videoGraph returns the filter graph that decodes the source once for all rungs. For every
+// part except the first, the input keeps the source's own times and starts slightly early.
+// The fps filter then drops the frames before the part.
 func (p *Plan) videoGraph(part Part) string {
 	v := p.Source.Video
 	top := p.Rungs[0]
@@ -186,7 +187,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
 	}
 	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=%.6f:round=near", p.Grid, p.time(part.From)))
-	// Clone at most Held pictures. Unlimited padding would hide that a damaged source is short.
+	// Clone at most Held frames. Unlimited padding would hide that a damaged source is short.
 	if p.Held > 0 && part.From+part.Frames == p.Frames {
 		chain = append(chain, fmt.Sprintf("tpad=stop_mode=clone:stop=%d", p.Held))
 	}
@@ -194,7 +195,8 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// All rungs of this plan are half-rate. Taller ones at the full rate are not part of it.
+		// All rungs of this plan are half-rate. Taller rungs at the full rate are in another
+		// plan.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {
@@ -230,12 +232,12 @@ func (p *Plan) videoGraph(part Part) string {
 	return b.String()
 }
 
-// minSide is the smallest side that decoders handle well. Smaller pictures are padded.
+// minSide is the smallest side that decoders handle well. Smaller frames are padded.
 const minSide = 16
 
-// audioGraph fits the sound to the picture's timeline. It cuts the beginning or pads it
-// with silence, and pads the end with silence. The encoder adds a delay of 1024
-// samples, so the graph removes as many to keep the sound in step.
+// audioGraph aligns the audio with the timeline of the video track. It cuts the beginning or
+// pads it with silence, and pads the end with silence. The encoder adds a delay of 1024
+// samples, so the graph removes the same number of samples to keep the audio in sync.
 func (p *Plan) audioGraph() string {
 	samples := max(2*frameSamples, int(p.Duration*48000)/frameSamples*frameSamples)
 	return fmt.Sprintf("[0:%d]asetpts=PTS-(%.6f)/TB,aresample=48000:async=1:first_pts=0,"+
@@ -244,14 +246,14 @@ func (p *Plan) audioGraph() string {
 }
 
 // encode returns the encoder's arguments for one rung: closed groups of two seconds,
-// extra key pictures where segments are cut, and one fragment per group.
+// extra keyframes at the start of segments, and one fragment per group.
 func (p *Plan) encode(r Rung, part Part) []string {
 	gop, frames := p.GOP, part.Frames
 	if r.Half {
 		gop, frames = gop/2, (frames+1)/2
 	}
-	// Fixed groups without scene-cut key frames (sc_threshold 0) give every rung the same
-	// segment boundaries, so a player can switch between rungs.
+	// Fixed groups without keyframes at scene cuts (sc_threshold 0) give every rung the same
+	// segment borders, so a player can switch between rungs.
 	args := []string{
 		"-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high", "-pix_fmt", "yuv420p",
 		"-crf", "23", "-maxrate", strconv.Itoa(r.Kbps) + "k", "-bufsize", strconv.Itoa(2*r.Kbps) + "k",
@@ -268,9 +270,9 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	return args
 }
 
-// foreignCuts lists the segment borders if they do not lie on the plan's own groups, as
-// with a copied picture. Each is nearly half a picture early, so that rounding cannot
-// miss it.
+// foreignCuts returns the segment borders if they are not at the borders of the plan's own
+// groups, as with a copied video track. Each border is nearly half a frame early, so rounding
+// cannot miss it.
 func (p *Plan) foreignCuts(part Part) string {
 	group := float64(p.GOP) / p.Rate.Float()
 	from, to := p.time(part.From), p.time(part.From+part.Frames)
@@ -291,7 +293,7 @@ func (p *Plan) foreignCuts(part Part) string {
 	return strings.Join(keys, ",")
 }
 
-// check reads a rung back and compares it with the plan.
+// check reads an encoded rung and compares it with the plan.
 func (p *Plan) check(dir string, r Rung) (File, error) {
 	f, err := open(dir, r.Name)
 	if err != nil {
@@ -303,7 +305,7 @@ func (p *Plan) check(dir string, r Rung) (File, error) {
 	}
 	got := f.Track.Samples()
 	if missing := want - got; missing > 1 && float64(missing) > 0.05*float64(want) {
-		return File{}, &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: much of its picture cannot be read."}
+		return File{}, &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: a large part of the video cannot be read."}
 	}
 	return f, nil
 }
@@ -326,11 +328,11 @@ func open(dir, name string) (File, error) {
 	return File{Name: name, Path: path, Track: track}, nil
 }
 
-// noPicture explains a file without a single fragment: ffmpeg found nothing to decode
-// but still exited without an error.
+// noPicture returns the error for a file without a single fragment. ffmpeg found nothing to
+// decode but exited without an error.
 func noPicture(in *os.File, err error) error {
 	if info, statErr := in.Stat(); statErr == nil && info.Size() < 4<<10 {
-		return &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture cannot be read."}
+		return &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: the video cannot be read."}
 	}
 	return err
 }
@@ -356,8 +358,8 @@ func inStep(files []File, cuts []float64) error {
 }
 
 func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
-	// drop is 0 for sound that was encoded here, since that starts with the picture. A copied
-	// track may begin before it; see copyAudio.
+	// drop is 0 for audio that was encoded here, because it starts with the video. A copied
+	// track may begin earlier. See copyAudio.
 	err := packAudio(adts, filepath.Join(dir, "audio.mp4"), drop, t.Video[0].Track.Duration(), t.Cuts)
 	if err != nil {
 		return nil, fmt.Errorf("pack sound: %w", err)
@@ -370,9 +372,9 @@ func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
 	return &f, nil
 }
 
-// Copy repackages the source's own picture without encoding, and its sound if that can
-// be kept. The result has one video file. Its name differs from that of the encoded
-// rendition of the same height, since both can exist.
+// Copy repackages the source's own video track without encoding, and its audio if that can be
+// kept. The result has one video file. Its name differs from that of the encoded rendition of
+// the same height, because both can exist.
 func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	v := p.Source.Video
 	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))
@@ -384,7 +386,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Remove the messages inside the picture stream: they may hold private data.
+		// Remove the messages in the video stream, because they may contain private data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))
@@ -408,7 +410,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	}
 	f.Name = fmt.Sprintf("%dp", min(v.Width, v.Height))
 	if got := f.Track.Samples(); got != v.Frames {
-		return Tracks{}, fmt.Errorf("copied %d of %d pictures", got, v.Frames)
+		return Tracks{}, fmt.Errorf("copied %d of %d frames", got, v.Frames)
 	}
 	t := Tracks{Video: []File{f}, Cuts: f.Track.Cuts(segmentSeconds), CPU: usage.CPU}
 	if sound {
@@ -429,8 +431,8 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	return t, nil
 }
 
-// blame finds the cause of a failed encode. ffmpeg conceals damage and continues, so
-// if it gives up on a file that it could open, the file is the cause.
+// blame determines the cause of a failed encode. ffmpeg conceals damage and continues. If it
+// fails on a file that it could open, the file is the cause.
 func (m *Maker) blame(ctx context.Context, err error) error {
 	var exit *ffmpeg.ExitError
 	switch {
@@ -443,12 +445,13 @@ func (m *Maker) blame(ctx context.Context, err error) error {
 	case errors.Is(err, ffmpeg.ErrMemory):
 		return ffmpeg.Unaffordable(err)
 	case errors.As(err, &exit) && exit.Signal == 0 && hopeless(exit.Stderr):
-		return fmt.Errorf("%w: %w", &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture or sound cannot be read."}, err)
+		return fmt.Errorf("%w: %w", &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its video or audio cannot be read."}, err)
 	}
 	return err
 }
 
-// hopeless reports whether stderr has a message with which ffmpeg gives up on its input.
+// hopeless reports whether stderr contains a message that ffmpeg prints when it cannot read
+// its input.
 func hopeless(stderr string) bool {
 	for _, sign := range []string{"Invalid data found", "Error while decoding", "Cannot determine format of input", "Could not find codec parameters", "Decoder (codec", "Error opening decoder", "Error initializing"} {
 		if strings.Contains(stderr, sign) {

@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
-// Part is a run of pictures on a plan's full-rate grid that is encoded on its own. Its
-// borders are picture numbers, since seconds would drift.
+// Part is a run of frames on a plan's full-rate grid that is encoded separately. Its borders
+// are frame numbers, because seconds would drift.
 type Part struct {
 	From   int
 	Frames int
@@ -25,22 +25,23 @@ type Part struct {
 
 const (
 	partSeconds = 60
-	// partsFrom is the shortest source worth cutting. For a shorter one, starting each part and
-	// downloading the source again cost more than they save.
+	// partsFrom is the minimum length of a source that is encoded in parts. For a shorter
+	// source, starting each part and downloading the source again take more time than the
+	// parts save.
 	partsFrom = 120
-	// preRoll is how many seconds before a part are decoded too, so that the part's first
-	// picture is complete.
+	// preRoll is how many seconds before a part are also decoded, so the first frame of the
+	// part is complete.
 	preRoll = 2.0
 )
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time returns when a picture of the full-rate grid is shown, in seconds.
+// time returns the time of a frame of the full-rate grid, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
-// Parts cuts a long plan into parts at segment borders, about a minute each. A plan
-// that should not be cut has one part. Only containers with a reliable index are cut:
-// in others a seek may land anywhere.
+// Parts divides a long plan at segment borders into parts of about a minute. A plan that
+// should not be divided has one part. Only containers with a reliable index are divided,
+// because a seek in other containers may end at any position.
 func (p *Plan) Parts() []Part {
 	if p.Duration <= partsFrom || p.Source.Demuxer != "mov" && p.Source.Demuxer != "matroska" {
 		return []Part{p.whole()}
@@ -49,10 +50,10 @@ func (p *Plan) Parts() []Part {
 	from := 0
 	for _, c := range p.Cuts {
 		if c > p.Source.Video.Span-preRoll {
-			break // a part after this cut would have no picture of its own to hold
+			break // a part after this cut would have no frame of its own to hold
 		}
 		frame := int(math.Round(c * p.Rate.Float()))
-		// Half-rate rungs take every second picture of each part.
+		// Half-rate rungs use every second frame of each part.
 		if frame%2 != 0 || p.time(frame-from) < partSeconds-0.5 || p.time(p.Frames-frame) < partSeconds/2 {
 			continue
 		}
@@ -62,8 +63,8 @@ func (p *Plan) Parts() []Part {
 	return append(parts, Part{From: from, Frames: p.Frames - from})
 }
 
-// Sound encodes the plan's sound in one piece. Sound encoded in parts would click where
-// the parts meet.
+// Sound encodes the plan's audio in one piece. Audio that is encoded in parts would click at
+// the borders.
 func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
 	args = append(args, "-filter_complex", p.audioGraph())
@@ -99,18 +100,18 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 		if r.Half {
 			want = (want + 1) / 2
 		}
-		// The last part may be short if the source is damaged at its end.
+		// The last part may be too short if the source is damaged at its end.
 		if got := f.Track.Samples(); got != want && part.From+part.Frames < p.Frames {
-			return nil, fmt.Errorf("part from %d of %s has %d pictures, want %d", part.From, r.Name, got, want)
+			return nil, fmt.Errorf("part from %d of %s has %d frames, want %d", part.From, r.Name, got, want)
 		}
 		files = append(files, f.Path)
 	}
 	return files, nil
 }
 
-// Join concatenates finished parts into whole renditions and checks them. parts[i][j]
-// is rung j of part i. Its file is removed once rung j is whole, so that the disk
-// never holds all renditions twice. The sound, if any, must be in dir.
+// Join concatenates finished parts to whole renditions and checks them. parts[i][j] is rung j
+// of part i. Its file is removed when rung j is complete, so the disk never has all
+// renditions twice. The audio, if any, must be in dir.
 func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, error) {
 	t := Tracks{Cuts: p.Cuts}
 	for j, r := range p.Rungs {
@@ -144,8 +145,8 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 
 var errParts = errors.New("parts do not fit together")
 
-// join writes the init part once and then every part's fragments, shifted to where the
-// previous part ended.
+// join writes the init part once and then the fragments of every part, shifted to the end of
+// the previous part.
 func join(out string, files []string) error {
 	w, err := os.Create(out)
 	if err != nil {
@@ -160,8 +161,9 @@ func join(out string, files []string) error {
 		if err != nil {
 			return err
 		}
-		// For the first part, init is nil and appendPart writes the head. For later parts it only
-		// checks that their head is the same, since one head must describe all fragments.
+		// For the first part, init is nil and appendPart writes the init bytes. For later
+		// parts, it only checks that the init bytes are equal, because they must describe all
+		// fragments.
 		head, next, err := appendPart(w, in, ticks, &sequence, init)
 		_ = in.Close()
 		if err != nil {
@@ -172,8 +174,8 @@ func join(out string, files []string) error {
 	return w.Close()
 }
 
-// appendPart copies a part's fragments to w, shifted by ticks. It returns the part's
-// init bytes and the end of its last fragment.
+// appendPart writes a part's fragments to w, shifted by ticks. It returns the part's init
+// bytes and the end of its last fragment.
 func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, init []byte) ([]byte, uint64, error) {
 	track, err := fmp4.ReadTrack(in)
 	if err != nil {

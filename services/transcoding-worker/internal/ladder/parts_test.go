@@ -21,10 +21,10 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 	}{
 		"short":        {nil, 1},
 		"five minutes": {func(s *ffmpeg.Source) { s.Video.Frames, s.Video.Span = 9000, 300 }, 5},
-		"five at 29.97": {func(s *ffmpeg.Source) {
+		"five minutes at 29.97": {func(s *ffmpeg.Source) {
 			s.Video.Frames, s.Video.Span, s.Video.Rate = 9000, 300.3, ffmpeg.Rate{Num: 30000, Den: 1001}
 		}, 5},
-		"two minutes, then only sound": {func(s *ffmpeg.Source) {
+		"two minutes, followed by only audio": {func(s *ffmpeg.Source) {
 			s.Video.Frames, s.Video.Span, s.Video.Hold = 3600, 120, 300
 		}, 2},
 		"transport stream": {func(s *ffmpeg.Source) { s.Video.Frames, s.Video.Span, s.Demuxer = 9000, 300, "mpegts" }, 1},
@@ -34,24 +34,24 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 			p := Make(source(tt.edit))
 			parts := p.Parts()
 			if len(parts) != tt.want {
-				t.Errorf("%d parts, want %d: %v", len(parts), tt.want, parts)
+				t.Errorf("Parts returned %d parts, want %d: %v", len(parts), tt.want, parts)
 			}
 			next := 0
 			for _, part := range parts {
 				if part.From != next || part.Frames <= 0 || part.From%(3*p.GOP) != 0 {
-					t.Errorf("part %+v does not start at a segment where the one before ended (%d)", part, next)
+					t.Errorf("part %+v does not start at frame %d, the end of the previous part, or not at a segment border", part, next)
 				}
 				next += part.Frames
 			}
 			if next != p.Frames {
-				t.Errorf("parts have %d pictures, want %d", next, p.Frames)
+				t.Errorf("all parts together have %d frames, want %d", next, p.Frames)
 			}
 		})
 	}
 }
 
-// Every picture of the source has its own brightness, so the test notices a picture
-// that is missing, doubled or out of place at a border.
+// Consecutive frames of the source differ in brightness, so the test detects a frame that is
+// missing, duplicated or in the wrong position at a border.
 func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	t.Parallel()
 	tools, err := ffmpeg.Find("")
@@ -64,7 +64,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "source")
-	// 29.97 pictures per second with a group that does not fit the parts' borders.
+	// 29.97 frames per second, with groups that do not match the parts' borders.
 	args := "-v error -y -f lavfi -i color=s=128x72:r=30000/1001:d=24,format=gray,geq=lum='16+mod(N*7\\,200)' -c:v libx264 -preset ultrafast -qp 0 -g 77 -bf 2 -pix_fmt yuv420p -f mp4 " + path
 	if out, err := exec.Command("ffmpeg", strings.Fields(args)...).CombinedOutput(); err != nil {
 		t.Fatalf("make source: %v\n%s", err, out)
@@ -82,7 +82,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		// A part's ffmpeg sees only the part's own folder.
+		// The ffmpeg of a part can access only the part's own folder.
 		own := p
 		src := *p.Source
 		src.Path = filepath.Join(sub, "source")
@@ -102,14 +102,14 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	}
 	for _, part := range files {
 		if _, err := os.Stat(part[0]); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a joined part is still there: %v", err)
+			t.Errorf("Stat of a joined part returned %v, want the file removed", err)
 		}
 	}
 	if info, err := os.Stat(tracks.Video[0].Path); err != nil || info.Size() > p.Rungs[0].bytes(p.Duration) {
-		t.Errorf("the rendition is larger than the plan's %d bytes: %v, %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
+		t.Errorf("want a rendition of at most %d bytes as planned, got %v bytes and error %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
 	}
 	if got := tracks.Video[0].Track.Samples(); got != p.Frames || p.Frames != s.Video.Frames {
-		t.Errorf("%d pictures, want %d", got, s.Video.Frames)
+		t.Errorf("the rendition has %d frames, want %d", got, s.Video.Frames)
 	}
 	luma, err := exec.Command("ffmpeg", "-v", "error", "-i", tracks.Video[0].Path, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo", "-").Output()
 	if err != nil {
@@ -120,7 +120,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		want := 16 + i*7%200
 		if diff := int(got) - want; diff < -4 || diff > 4 {
 			if wrong++; wrong < 5 {
-				t.Errorf("picture %d has brightness %d, want %d", i, got, want)
+				t.Errorf("frame %d has brightness %d, want %d", i, got, want)
 			}
 		}
 	}

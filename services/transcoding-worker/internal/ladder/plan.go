@@ -1,11 +1,11 @@
-// Package ladder turns a probed source into the renditions that viewers play. It plans
-// the renditions, makes ffmpeg encode them, checks that they are whole and in step, and
-// describes them.
+// Package ladder produces the renditions of a probed source. It plans the renditions, runs
+// ffmpeg to encode them, checks that they are complete and have the same cuts, and describes
+// them.
 //
-// It guarantees that every track it returns has one unbroken timeline from zero, that
-// all picture tracks have the same segment borders, and that sound is within five
-// milliseconds of the picture. Otherwise it returns an error, which is a
-// *transcode.Failure if the source is to blame.
+// It guarantees that every track it returns has one continuous timeline from zero, that all
+// video tracks have the same segment borders, and that audio and video differ by at most five
+// milliseconds. Otherwise, it returns an error, which is a *transcode.Failure if the source
+// is the cause.
 package ladder
 
 import (
@@ -17,35 +17,35 @@ import (
 )
 
 // segmentSeconds is the target length of a segment, three closed groups of
-// pictures.
+// frames.
 const segmentSeconds = 6
 
 // Rung is one rendition to encode.
 type Rung struct {
 	Name          string
 	Width, Height int
-	Kbps          int  // ceiling
-	Half          bool // every second picture
+	Kbps          int  // maximum bit rate
+	Half          bool // every second frame
 }
 
-// Plan describes the renditions to make from a source.
+// Plan describes the renditions of a source.
 type Plan struct {
 	Source *ffmpeg.Source
 
-	Rungs    []Rung      // tallest first, the tallest at the source's size where that is allowed
+	Rungs    []Rung      // tallest first; the tallest has the source's size if that is allowed
 	Rate     ffmpeg.Rate // rate of full-rate rungs
-	Step     int         // one in Step pictures of the source's grid is kept
+	Step     int         // one of every Step frames of the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
-	Frames   int         // number of pictures in a full-rate rung
-	Held     int         // pictures of the grid that repeat the source's last one, for sound that continues after it
+	Frames   int         // number of frames in a full-rate rung
+	Held     int         // frames at the end that repeat the source's last frame for audio that continues after it
 	Duration float64
-	GOP      int // pictures, even
+	GOP      int // an even number of frames
 	Cuts     []float64
 	ToneMap  bool
 }
 
-// rungs lists the short sides that a ladder may have, with their ceilings in kbit/s:
-// kbps up to 30 pictures per second, and fast above that.
+// rungs lists the short sides that a ladder may have, with their maximum bit rates in kbit/s:
+// kbps up to 30 frames per second, and fast above that.
 var rungs = []struct{ short, kbps, fast int }{
 	{1080, 5000, 7500}, {720, 2800, 4200}, {480, 1400, 2100}, {360, 800, 1200},
 }
@@ -53,12 +53,12 @@ var rungs = []struct{ short, kbps, fast int }{
 const (
 	maxRate     = 60.0
 	longestSide = 3840
-	// The area of a picture may be at most widest times the square of its short side.
-	// Pictures wider than 2.5:1 are scaled down, since decoders would refuse them.
+	// The area of a frame may be at most widest times the square of its short side. Frames
+	// wider than 2.5:1 are scaled down, because decoders would reject them.
 	widest = 2.5
 )
 
-// Make makes the plan for a source.
+// Make returns the plan for a source.
 func Make(s *ffmpeg.Source) Plan {
 	v := s.Video
 	p := Plan{Source: s, Grid: v.Rate, Rate: v.Rate, Step: 1, ToneMap: v.Transfer == "smpte2084" || v.Transfer == "arib-std-b67"}
@@ -66,8 +66,8 @@ func Make(s *ffmpeg.Source) Plan {
 		p.Grid = ffmpeg.Rate{Num: 1, Den: 1}
 	}
 	for p.Step = 1; p.Grid.Float()/float64(p.Step) > maxRate+0.01; p.Step++ {
-		// 120 and 240 become 60. Other rates are divided by the smallest whole number that
-		// makes them slow enough.
+		// 120 and 240 become 60. Other rates are divided by the smallest integer that makes
+		// them low enough.
 		continue
 	}
 	frames := float64(v.Frames)
@@ -75,13 +75,13 @@ func Make(s *ffmpeg.Source) Plan {
 		frames = math.Round(v.Span * p.Grid.Float())
 	}
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
-	// A recording of a screen that stops changing ends with sound alone, and that sound must be
-	// kept.
+	// A screen recording may end with audio only if the screen stops changing. That audio
+	// must be kept.
 	p.Held = int(math.Round(v.Hold * p.Grid.Float()))
 	p.Frames = max(1, int(math.Ceil((frames+float64(p.Held))/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
-	// Every rung has a key picture every two seconds, at the same pictures, since players
-	// change rungs only there.
+	// Every rung has a keyframe every two seconds, at the same frames, because players can
+	// change the rung only at a keyframe.
 	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
 
 	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
@@ -89,15 +89,16 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
-			// This rung is too close to the top: it would cost an encode and look the same.
+			// This rung is too similar to the top rung: it would take another encode and look
+			// the same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
 		p.Rungs = append(p.Rungs, p.rung(r.short, w, h))
 	}
 	for i := 0; len(p.Cuts) < p.Frames; i++ {
-		// Three GOPs are a segment: six seconds, which is what HLS players expect. Cuts are
-		// counted in pictures, not in seconds, so that rounding errors do not add up.
+		// Three GOPs are a segment of six seconds, as recommended for HLS. Cuts are counted
+		// in frames and not in seconds, so rounding errors do not accumulate.
 		at := (i + 1) * 3 * p.GOP
 		if float64(p.Frames-at)/p.Rate.Float() <= 0.2 {
 			break
@@ -107,7 +108,7 @@ func Make(s *ffmpeg.Source) Plan {
 	return p
 }
 
-// fit scales a picture down until its short side is at most short, and makes both sides
+// fit scales a frame size down until its short side is at most short, and makes both sides
 // even. It never scales up.
 func fit(width, height, short int) (int, int) {
 	w, h := float64(width), float64(height)
@@ -126,7 +127,8 @@ func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
 func (p *Plan) rung(short, width, height int) Rung {
 	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
 	fast := p.Rate.Float() > 30.5
-	// Small renditions of fast sources take every second picture; the tallest one never does.
+	// Small renditions of fast sources use every second frame. The tallest rendition never
+	// does.
 	r.Half = fast && short < 720 && len(p.Rungs) > 0
 	for i, step := range rungs {
 		if short > step.short && i > 0 {
@@ -136,11 +138,12 @@ func (p *Plan) rung(short, width, height int) Rung {
 		if fast && !r.Half {
 			kbps = step.fast
 		}
-		// Bits grow more slowly than the area (its power of 3/4), since neighbouring pixels of
-		// a larger picture are more alike. A source between two steps gets a rate in between.
+		// The bit rate grows with the area to the power of 3/4, because neighbouring pixels
+		// of a larger frame are more similar. A source between two steps gets a rate in
+		// between.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
-	// More bits than the source had would add nothing.
+	// A higher bit rate than that of the source would not improve the quality.
 	v := p.Source.Video
 	if v.Span > 0 && v.Bytes > 0 {
 		share := min(1, math.Pow(float64(width*height)/float64(v.Width*v.Height), 0.75))
@@ -151,7 +154,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 	return r
 }
 
-// efficiency returns how many bits of H.264 one bit of the codec is worth.
+// efficiency returns how many bits of H.264 correspond to one bit of the codec.
 func efficiency(codec string) float64 {
 	switch codec {
 	case "av1", "vvc":
@@ -162,10 +165,9 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
-// Space returns the maximum disk space that making a plan takes, in bytes. copied is
-// the maximum until the source has been copied, and whole is the overall maximum. Space
-// counts each rendition at its ceiling plus a margin for the encoder's buffer, so that
-// no rendition is larger.
+// Space returns the maximum disk space of a plan, in bytes. copied is the maximum until the
+// source has been copied, and whole is the overall maximum. Space counts each rendition at
+// its maximum bit rate plus a margin for the encoder's buffer, so no rendition is larger.
 func (p *Plan) Space() (copied, whole int64) {
 	source, sound := p.Source.Size, p.sound()
 	var all, most, kept int64
@@ -176,28 +178,28 @@ func (p *Plan) Space() (copied, whole int64) {
 	top, last := p.Rungs[0].bytes(p.Duration), p.Rungs[len(p.Rungs)-1].bytes(p.Duration)
 	copied = source
 	if copyable, keep := p.Copyable(); copyable {
-		size := p.Source.Video.Bytes * 21 / 20 // the container takes up to a twentieth more
+		size := p.Source.Video.Bytes * 21 / 20 // the container adds up to 5%
 		copied += size + sound
 		if keep {
-			// The copy takes the place of the tallest rendition, whose size is already part of all.
-			// A copy that is not kept is removed before the others are made.
+			// The copy replaces the tallest rendition, which is already part of all. A copy
+			// that is not kept is removed before the other renditions are encoded.
 			kept = max(0, size-top)
 			top = max(top, size)
 		}
 	}
-	// Disk use may peak at three moments: when the copy is made; when all renditions exist
-	// beside the source; or when the download is made from the first rendition and only the
-	// last one is still there.
+	// Disk usage may have its peak at three points: after the copy, while all renditions and
+	// the source exist, or while the download file is produced from the first rendition and
+	// only the last rendition still exists.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		// Parts are joined one rendition at a time, after the source is removed. The disk then has
-		// all parts and one whole rendition.
+		// Parts are joined one rendition at a time, after the source was removed. The disk
+		// then has all parts and one whole rendition.
 		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole
 }
 
-// PartSpace returns the disk space that making one part takes, including the source.
+// PartSpace returns the disk space for encoding one part, including the source.
 func (p *Plan) PartSpace(part Part) int64 {
 	whole := p.Source.Size
 	for _, r := range p.Rungs {
@@ -206,15 +208,15 @@ func (p *Plan) PartSpace(part Part) int64 {
 	return whole
 }
 
-// bytes returns an upper bound for the size of a rung: its ceiling, a twentieth more
-// for the container and for the encoder's buffer, which each part may fill again, and
-// two seconds for the buffer of a short video.
+// bytes returns an upper bound for the size of a rung: its maximum bit rate, 5% more for the
+// container and for the encoder's buffer, which each part may fill again, and two seconds for
+// the buffer of a short video.
 func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
 
-// sound returns the size of the sound as ffmpeg writes it plus the size of its packed
-// form, since both exist at the same time.
+// sound returns the size of the audio as ffmpeg writes it plus the size of its packed form,
+// because both exist at the same time.
 func (p *Plan) sound() int64 {
 	a := p.Source.Audio
 	if a == nil {
@@ -227,7 +229,7 @@ func (p *Plan) sound() int64 {
 	return 2 * bytes
 }
 
-// pixels returns how many pixels all rungs together encode per picture of the full rate.
+// pixels returns how many pixels all rungs together encode per frame of the full rate.
 func (p *Plan) pixels() float64 {
 	var n float64
 	for _, r := range p.Rungs {
@@ -240,14 +242,15 @@ func (p *Plan) pixels() float64 {
 	return n
 }
 
-// firstShort bounds the short side of the rendition to make first. Text on a screen is
-// readable in it, and it takes a third of the work of the 1080p ladder.
+// firstShort bounds the short side of the rendition that is encoded first. Text in a screen
+// recording is readable at this size, and the encode takes a third of the work of the 1080p
+// ladder.
 const firstShort = 800
 
-// First splits a plan into the one rendition that is worth making before the others,
-// and the rest. The source is then read twice. That is too expensive if the source is
-// larger than any rendition, so ok is false for such a source. It is also false for a
-// long source, which is encoded in parts instead, and for a plan with fewer than two rungs.
+// First splits a plan into one rendition that is encoded before the others, and the rest. The
+// source is then read twice. That is too expensive if the source is larger than any
+// rendition, so ok is false for such a source. It is also false for a long source, which is
+// encoded in parts instead, and for a plan with fewer than two rungs.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -263,10 +266,10 @@ func (p *Plan) First() (first, rest Plan, ok bool) {
 	return first, rest, true
 }
 
-// Copyable reports whether players can take the source's own picture as it is, and
-// whether to keep it as the tallest rendition when the ladder is done. A file whose
-// index names the same bytes many times is not copied: the copy would repeat them and
-// be a thousand times as large. Encoding it gives a normal size.
+// Copyable reports whether players can play the source's own video track without encoding,
+// and whether to keep it as the tallest rendition when the ladder is done. A file with an
+// index that refers to the same bytes many times is not copied: the copy would repeat the
+// bytes and be a thousand times as large. Encoding such a file produces a normal size.
 func (p *Plan) Copyable() (copyable, keep bool) {
 	s, v := p.Source, p.Source.Video
 	profile := false
@@ -275,24 +278,24 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	// The conditions, in this order: a coding that players decode, pictures shown as they are
-	// stored, a timeline that the ladder can share, and a size that common devices play (level
-	// 4.2 is 1080p at 60). Segments of a copy begin at its own key pictures, so MaxGOP, in
-	// seconds, bounds their length. Until the ladder is done, viewers have no smaller rendition
-	// to change to, so the rates are bounded too.
+	// The conditions, in this order: a codec that players support, frames that are shown as
+	// stored, a timeline that the ladder can share, and a size that common devices can play
+	// (level 4.2 is 1080p at 60). Segments of a copy begin at its own keyframes, so MaxGOP,
+	// in seconds, bounds their length. The bit rates are bounded too, because viewers have no
+	// smaller rendition until the ladder is done.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
-	// An encoded 1080p rendition has at most 5 Mbit/s, or 7.5 above 30 pictures per second. It
-	// replaces a copy that is much larger.
+	// An encoded 1080p rendition has at most 5 Mbit/s, or 7.5 Mbit/s above 30 frames per
+	// second. It replaces a much larger copy.
 	return copyable, copyable && average <= 6e6
 }
 
-// copyAudio reports whether the source's AAC can be kept, and how many packets to drop
-// at the start so that the rest is in step with the picture. The encoder delay is rarely a
+// copyAudio reports whether the source's AAC can be kept, and how many packets must be
+// dropped at the start to keep the rest in sync with the video. The encoder delay is rarely a
 // whole number of packets, and the remainder must not be audible.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio
@@ -302,8 +305,8 @@ func (p *Plan) copyAudio() (drop int, ok bool) {
 	packet := 1024 / float64(a.Rate)
 	raw := a.First - a.Priming
 	drop = int(math.Round((p.Source.Video.First - raw) / packet))
-	// Only whole packets can be dropped. An offset of up to 4 ms goes unnoticed. With a larger
-	// one, or if the sound ends early, the sound is encoded again.
+	// Only whole packets can be dropped. Nobody notices an offset of up to 4 ms. With a
+	// larger offset, or if the audio ends early, the audio is encoded again.
 	off := raw + float64(drop)*packet - p.Source.Video.First
 	short := p.Source.Video.First + p.Source.Video.Span - a.End
 	return drop, drop >= 0 && math.Abs(off) <= 0.004 && short < 0.1

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// source returns an ordinary phone clip, changed by edit.
+// source returns a typical phone clip, changed by edit.
 func source(edit func(*ffmpeg.Source)) *ffmpeg.Source {
 	s := &ffmpeg.Source{
 		Demuxer: "mov", Size: 40 << 20,
@@ -94,11 +94,11 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 				s.Video.Rate, s.Video.Frames, s.Video.Constant, s.Video.Span = ffmpeg.Rate{Num: tt.num, Den: tt.den}, tt.frames, tt.constant, 20
 			}))
 			if p.Rate.String() != tt.wantRate || p.Frames != tt.wantFrames || p.GOP != tt.wantGOP || p.Rungs[len(p.Rungs)-1].Half != tt.half {
-				t.Errorf("rate %s, %d frames, groups of %d, half %v; want %s, %d, %d, %v", p.Rate, p.Frames, p.GOP, p.Rungs[len(p.Rungs)-1].Half, tt.wantRate, tt.wantFrames, tt.wantGOP, tt.half)
+				t.Errorf("got rate %s, %d frames, groups of %d, half %v; want %s, %d, %d, %v", p.Rate, p.Frames, p.GOP, p.Rungs[len(p.Rungs)-1].Half, tt.wantRate, tt.wantFrames, tt.wantGOP, tt.half)
 			}
 			for i, c := range p.Cuts {
 				if n := c * p.Rate.Float() / float64(p.GOP); math.Abs(n-math.Round(n)) > 1e-6 || math.Round(n) != float64(3*(i+1)) {
-					t.Errorf("cut %d at %.4f is not at a group", i, c)
+					t.Errorf("cut %d at %.4f is not at the border of a group", i, c)
 				}
 			}
 		})
@@ -142,7 +142,7 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 }
 
 // If the source is copied, or one rendition was made first, the tallest of the
-// remaining rungs may take only every second picture.
+// remaining rungs may use only every second frame.
 func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
 	t.Parallel()
 	p := Make(source(func(s *ffmpeg.Source) {
@@ -154,7 +154,7 @@ func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
 		t.Fatalf("rungs = %+v", p.Rungs)
 	}
 	if graph := p.videoGraph(p.whole()); strings.Count(graph, "framestep=2") != 1 || strings.Index(graph, "framestep=2") > strings.Index(graph, "split") {
-		t.Errorf("graph = %s; want every second picture dropped once, before the split", graph)
+		t.Errorf("videoGraph = %s, want every second frame dropped once before the split", graph)
 	}
 }
 
@@ -164,25 +164,25 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		edit       func(*ffmpeg.Source)
 		copy, keep bool
 	}{
-		"phone clip":           {nil, true, true},
-		"a little heavy":       {func(s *ffmpeg.Source) { s.Video.Bytes = 18 << 20 }, true, false},
-		"too heavy":            {func(s *ffmpeg.Source) { s.Video.Bytes = 30 << 20 }, false, false},
-		"a heavy passage":      {func(s *ffmpeg.Source) { s.Video.MaxRate = 17e6 }, false, false},
-		"rotated":              {func(s *ffmpeg.Source) { s.Video.Rotation = 90 }, false, false},
-		"interlaced":           {func(s *ffmpeg.Source) { s.Video.Interlaced = true }, false, false},
-		"wide pixels":          {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
-		"ten bits":             {func(s *ffmpeg.Source) { s.Video.PixelFormat = "yuv420p10le" }, false, false},
-		"hdr":                  {func(s *ffmpeg.Source) { s.Video.Transfer = "arib-std-b67" }, false, false},
-		"hevc":                 {func(s *ffmpeg.Source) { s.Video.Codec = "hevc" }, false, false},
-		"matroska":             {func(s *ffmpeg.Source) { s.Demuxer = "matroska" }, false, false},
-		"variable rate":        {func(s *ffmpeg.Source) { s.Video.Constant = false }, false, false},
-		"120 per second":       {func(s *ffmpeg.Source) { s.Video.Rate = ffmpeg.Rate{Num: 120, Den: 1} }, false, false},
-		"4k":                   {sized(3840, 2160), false, false},
-		"long groups":          {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
-		"the same bytes twice": {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
-		"sound continues":      {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
-		"cut by edit list":     {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
-		"high 4:4:4 profile":   {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
+		"phone clip":                   {nil, true, true},
+		"slightly high bit rate":       {func(s *ffmpeg.Source) { s.Video.Bytes = 18 << 20 }, true, false},
+		"bit rate too high":            {func(s *ffmpeg.Source) { s.Video.Bytes = 30 << 20 }, false, false},
+		"passage with a high bit rate": {func(s *ffmpeg.Source) { s.Video.MaxRate = 17e6 }, false, false},
+		"rotated":                      {func(s *ffmpeg.Source) { s.Video.Rotation = 90 }, false, false},
+		"interlaced":                   {func(s *ffmpeg.Source) { s.Video.Interlaced = true }, false, false},
+		"pixels that are not square":   {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
+		"ten bits":                     {func(s *ffmpeg.Source) { s.Video.PixelFormat = "yuv420p10le" }, false, false},
+		"hdr":                          {func(s *ffmpeg.Source) { s.Video.Transfer = "arib-std-b67" }, false, false},
+		"hevc":                         {func(s *ffmpeg.Source) { s.Video.Codec = "hevc" }, false, false},
+		"matroska":                     {func(s *ffmpeg.Source) { s.Demuxer = "matroska" }, false, false},
+		"variable rate":                {func(s *ffmpeg.Source) { s.Video.Constant = false }, false, false},
+		"120 frames per second":        {func(s *ffmpeg.Source) { s.Video.Rate = ffmpeg.Rate{Num: 120, Den: 1} }, false, false},
+		"4k":                           {sized(3840, 2160), false, false},
+		"long groups":                  {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
+		"same bytes twice":             {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
+		"audio longer than the video":  {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
+		"cut by edit list":             {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
+		"high 4:4:4 profile":           {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,17 +205,17 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 		drop  int
 		ok    bool
 	}{
-		"one frame of delay":        {audio(0, frame, 20), 1, true},
-		"an iPhone's delay":         {audio(0, 2112.0/48000, 20), 2, true},
-		"half a frame of delay":     {audio(0, frame/2, 20), 0, false},
-		"starts late":               {audio(0.7, frame, 20), 0, false},
-		"starts before the picture": {audio(-1, 0, 20), 47, true},
-		"ends early":                {audio(0, frame, 18), 0, false},
-		"variable packets":          {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Steady = false; return a }(), 0, false},
-		"six channels":              {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Channels = 6; return a }(), 0, false},
-		"high efficiency":           {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Profile = "HE-AAC"; return a }(), 0, false},
-		"none":                      {nil, 0, false},
-		"the same bytes again":      {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Bytes = 41 << 20; return a }(), 0, false},
+		"one frame of delay":     {audio(0, frame, 20), 1, true},
+		"delay of an iPhone":     {audio(0, 2112.0/48000, 20), 2, true},
+		"half a frame of delay":  {audio(0, frame/2, 20), 0, false},
+		"late start":             {audio(0.7, frame, 20), 0, false},
+		"start before the video": {audio(-1, 0, 20), 47, true},
+		"early end":              {audio(0, frame, 18), 0, false},
+		"variable packets":       {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Steady = false; return a }(), 0, false},
+		"six channels":           {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Channels = 6; return a }(), 0, false},
+		"HE-AAC":                 {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Profile = "HE-AAC"; return a }(), 0, false},
+		"no audio":               {nil, 0, false},
+		"same bytes again":       {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Bytes = 41 << 20; return a }(), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,8 +227,8 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 	}
 }
 
-// TestSpaceIsWhatAPlanTakesAtItsFullest checks two promises in round numbers: the space for an hour
-// of video that docs/operations.md states, and that the chart's default is enough for the largest
+// TestSpaceIsWhatAPlanTakesAtItsFullest checks two documented figures: the space for an hour
+// of video in docs/operations.md, and that the chart's default is enough for the largest
 // upload that the limits allow.
 func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 	t.Parallel()
@@ -250,23 +250,23 @@ func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 		source      *ffmpeg.Source
 		copied, all float64 // gigabytes
 	}{
-		"a clip":                           {film(20.0/3600, 0.02, 30, nil), 0.02, 0.05},
-		"an hour":                          {film(1, 4, 30, nil), 4, 8.9},
-		"an hour at 60":                    {film(1, 4, 60, nil), 4, 10.7},
-		"an hour that is copied":           {film(1, 2, 30, copied), 4.2, 7.2},
-		"an hour that is copied at first":  {film(1, 3, 30, copied), 6.3, 7.8},
-		"the most that an upload may have": {film(4, 10*1.073741824, 60, nil), 10.7, 39.1},
+		"short clip":                       {film(20.0/3600, 0.02, 30, nil), 0.02, 0.05},
+		"one hour":                         {film(1, 4, 30, nil), 4, 8.9},
+		"one hour at 60 frames per second": {film(1, 4, 60, nil), 4, 10.7},
+		"one hour, copied and kept":        {film(1, 2, 30, copied), 4.2, 7.2},
+		"one hour, copied and replaced":    {film(1, 3, 30, copied), 6.3, 7.8},
+		"largest allowed upload":           {film(4, 10*1.073741824, 60, nil), 10.7, 39.1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := Make(tt.source)
 			copied, all := p.Space()
 			if math.Abs(float64(copied)/gb-tt.copied) > 0.02*tt.copied || math.Abs(float64(all)/gb-tt.all) > 0.02*tt.all {
-				t.Errorf("Space = %.2f and %.2f GB, want %g and %g", float64(copied)/gb, float64(all)/gb, tt.copied, tt.all)
+				t.Errorf("Space = %.2f and %.2f GB, want %g and %g GB", float64(copied)/gb, float64(all)/gb, tt.copied, tt.all)
 			}
 			for _, part := range p.Parts() {
 				if part := p.PartSpace(part); part > all {
-					t.Errorf("a part takes %d bytes of %d", part, all)
+					t.Errorf("PartSpace = %d bytes, want at most %d, the space of the whole plan", part, all)
 				}
 			}
 		})

@@ -1,4 +1,4 @@
-// Cuts a recording as record.ts does, in pieces of the given sizes, and writes the
+// Splits a recording as record.ts does, with blobs of the given size, and writes the
 // uploaded bytes. Usage: node framer.mjs FRAMER IN OUT SIZE EVERY
 import { readFileSync, writeFileSync } from "node:fs";
 

@@ -1,6 +1,5 @@
-// The script of every share page. It starts whatever the page contains, such as a
-// player or a form. Without scripts, pages still say what they are and password forms
-// still work.
+// The script of every share page. It starts the elements of the page, such as a player or a
+// form. Without scripts, pages still have their text, and password forms still work.
 import { startPlayer } from "./player";
 import { startWaiting } from "./waiting";
 
@@ -19,7 +18,7 @@ for (const t of document.querySelectorAll("track")) {
   try {
     t.label = new Intl.DisplayNames([t.srclang], { type: "language" }).of(t.srclang) ?? t.label;
   } catch {
-    // Not a language that this browser has a name for.
+    // This browser has no name for the language.
   }
 }
 
@@ -41,7 +40,7 @@ if (form) {
   form.addEventListener("submit", () => {
     form.querySelector("button")!.disabled = true;
   });
-  // After the back button, the browser restores the form with its button disabled.
+  // After a click on the back button, the browser restores the form with a disabled button.
   addEventListener("pageshow", () => {
     form.querySelector("button")!.disabled = false;
   });

@@ -4,16 +4,15 @@ import { Refused, Session } from "./session";
 import { parseStoryboard, startStoryboard } from "./storyboard";
 
 const endings: Record<number, [string, string]> = {
-  401: ["This video is locked", "Enter the password again to go on watching."],
-  403: ["This video is locked", "Enter the password again to go on watching."],
-  404: ["This video is gone", "It is no longer available."],
+  401: ["This video is locked", "Enter the password again to continue watching."],
+  403: ["This video is locked", "Enter the password again to continue watching."],
+  404: ["This video was removed", "It is no longer available."],
   410: ["This video has expired", "The person who shared it set a time limit."],
 };
 
-// startPlayer starts the page's video. It shows the browser's own controls from the first
-// play on, because they work with keyboards and screen readers in the way that people know.
-// Until then it shows only one large button, without the browser's controls or its loading
-// indicator.
+// startPlayer starts the page's video. After the first play, it shows the browser's own
+// controls, because they work with keyboards and screen readers as people expect. Before
+// that, it shows only one large button without the browser's controls and loading indicator.
 export async function startPlayer(root: HTMLElement): Promise<void> {
   const video = root.querySelector("video")!;
   const data = root.dataset;
@@ -30,7 +29,7 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     video.load();
     video.controls = false;
     root.querySelector<HTMLElement>("[data-start]")!.hidden = true;
-    const [headline, text] = endings[status] ?? ["The video does not play", "Something was lost on its way to you."];
+    const [headline, text] = endings[status] ?? ["The video does not play", "Part of it could not be loaded. Check your connection and try again."];
     const over = root.querySelector<HTMLElement>("[data-ended]")!;
     over.querySelector(".headline")!.textContent = headline;
     over.querySelector("[data-text]")!.textContent = text;
@@ -83,12 +82,12 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
   playNatively(video, session, data.native!, end);
 }
 
-// loadHls loads hls.js. It retries for about thirty seconds: otherwise a short network
-// failure would leave a page whose button does nothing.
+// loadHls loads hls.js. It retries for about thirty seconds. Otherwise, the button would do
+// nothing after a short network failure.
 async function loadHls(url: string): Promise<typeof Hls> {
   for (let tries = 0; ; tries++) {
     try {
-      // A browser may remember that an address failed, so each retry uses another one.
+      // A browser may cache the failure of a URL, so each retry uses another URL.
       return ((await import(tries ? `${url}?try=${tries}` : url)) as { default: typeof Hls }).default;
     } catch (error) {
       if (tries === 5) throw error;
@@ -100,8 +99,8 @@ async function loadHls(url: string): Promise<typeof Hls> {
 function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Session, end: (status: number) => void): () => void {
   const Base = Player.DefaultConfig.loader as unknown as new (config: HlsConfig) => Loader<LoaderContext>;
 
-  // Renewing sends each request with the current permission. If storage answers that it has
-  // expired, Renewing tries once more with a new one.
+  // Renewing sends each request with the current permission. If storage reports that it has
+// expired, Renewing retries once with a new permission.
   class Renewing extends Base {
     private over = false;
 
@@ -121,7 +120,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
       session.fresh().then(() => go(false), (e) => e instanceof Refused || go(false));
     }
 
-    // The base class can load only once, so first reset what it stored about the failed attempt.
+    // The base class can load only once, so first reset its state of the failed attempt.
     private again(config: LoaderConfiguration, go: () => void): void {
       const self = this as unknown as { config: unknown; retryDelay: number; stats: { retry: number; loading: { start: number; first: number; end: number }; loaded: number; total: number } };
       if (self.config) self.config = null;
@@ -175,12 +174,12 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
   return () => hls.destroy();
 }
 
-// playNatively hands the playlist to a browser that plays HLS itself. Its addresses
-// cannot be renewed, so it gets long-lived ones. If they expire all the same, it starts
-// again at the same position.
+// playNatively passes the playlist to a browser with built-in HLS support. The browser cannot
+// renew URLs, so it gets long-lived ones. If they expire anyway, playNatively reloads the
+// playlist at the same position.
 function playNatively(video: HTMLVideoElement, session: Session, native: string, end: (status: number) => void): void {
   let failures = 0;
-  video.crossOrigin = "anonymous"; // else Chromium's own player refuses media of another origin
+  video.crossOrigin = "anonymous"; // otherwise, Chromium's built-in player rejects media of another origin
   video.src = native;
   video.addEventListener("playing", () => (failures = 0));
   video.addEventListener("error", async () => {
@@ -198,8 +197,8 @@ function playNatively(video: HTMLVideoElement, session: Session, native: string,
   });
 }
 
-// countView reports one view after five seconds, or half of a shorter video, were
-// really played. Seeking does not count as watching.
+// countView reports one view after five seconds of playback, or half of a shorter video.
+// Seeking does not count as playback.
 function countView(video: HTMLVideoElement, session: Session, url: string): void {
   let watched = 0;
   let last = -1;
@@ -215,13 +214,13 @@ function countView(video: HTMLVideoElement, session: Session, url: string): void
   video.addEventListener("timeupdate", note);
 }
 
-// report sends a view, and retries for about two minutes until the service answers. The
-// service counts a viewer once a day, so a second report does no harm.
+// report sends a view, and retries for about two minutes until the service responds. The
+// service counts a viewer once a day, so a repeated report is harmless.
 async function report(session: Session, url: string): Promise<void> {
   for (let tries = 0; tries < 8; tries++) {
     if (tries) await new Promise((again) => setTimeout(again, 500 * 2 ** tries));
     try {
-      // The permission in the address may have expired while the video loaded.
+      // The permission in the URL may have expired while the video was loading.
       await session.fresh();
       const answer = await fetch(session.address(url), { method: "POST", keepalive: true });
       if (answer.ok) return;
@@ -232,9 +231,8 @@ async function report(session: Session, url: string): Promise<void> {
   }
 }
 
-// shortcuts adds the keys that people know from other players to those of the browser.
-// They work only while the player has the focus, so that they never interfere with
-// typing or speech input.
+// shortcuts adds the usual keys of other players to those of the browser. They work only
+// while the player has the focus, so they do not interfere with typing or speech input.
 function shortcuts(root: HTMLElement, video: HTMLVideoElement): void {
   const seek = (to: number) => (video.currentTime = Math.max(0, Math.min(video.duration || 0, to)));
   const turn = (by: number) => (video.volume = Math.max(0, Math.min(1, video.volume + by)));

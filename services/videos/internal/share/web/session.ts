@@ -1,15 +1,14 @@
-// A session is the page's permission to watch: a playlist address with a token in its
-// path, and signed URLs of the media. Both are short-lived. Session renews both
-// ahead of time and puts them into the player's requests, so that the video keeps
-// playing as long as the viewer may watch.
+// A session is the page's permission to watch: a playlist URL with a token in its path, and
+// signed URLs of the media. Both are short-lived. Session renews them before they expire and
+// uses them in the player's requests, so playback continues as long as the viewer may watch.
 
 interface Answer {
   playlist: string;
-  ttl: number; // seconds until these addresses expire
+  ttl: number; // seconds until these URLs expire
   media: string[];
 }
 
-// Refused means that the viewer may not watch any longer. The status tells why.
+// Refused means that the viewer may no longer watch. The status is the reason.
 export class Refused extends Error {
   constructor(readonly status: number) {
     super(`refused with ${status}`);
@@ -18,8 +17,8 @@ export class Refused extends Error {
 
 export class Session {
   playlist: string;
-  private media = new Map<string, string>(); // address without its signature → signed URL
-  private deadline = 0; // in performance.now() time: the device's own clock may be wrong
+  private media = new Map<string, string>(); // URL without its signature → signed URL
+  private deadline = 0; // in performance.now() time, because the device's clock may be wrong
   private ttl = 0;
   private renewing?: Promise<void>;
   private timer = 0;
@@ -28,14 +27,14 @@ export class Session {
     private readonly url: string,
     playlist: string,
     ttl: number,
-    private readonly wanted: () => boolean, // whether to renew ahead of time
+    private readonly wanted: () => boolean, // whether to renew before the expiry
     private readonly onRefused: (status: number) => void,
   ) {
     this.playlist = playlist;
     this.live(ttl);
   }
 
-  // address returns url with the current permission in it.
+  // address returns url with the current permission.
   address(url: string): string {
     const here = new URL(url, location.href);
     const current = new URL(this.playlist, location.href);
@@ -89,7 +88,7 @@ export class Session {
     this.timer = window.setTimeout(() => {
       if (!this.wanted()) return; // the next request renews
       this.renew().catch((e) => {
-        // The service did not answer. Try again well before the permission expires.
+        // The service did not respond. Try again well before the permission expires.
         if (!(e instanceof Refused)) this.plan(Math.min(5000, this.ttl * 50));
       });
     }, Math.min(Math.max(ms, 250), 0x7fffffff));

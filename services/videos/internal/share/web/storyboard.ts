@@ -1,5 +1,4 @@
-// The preview while seeking: small frames cut from sprite sheets, described by a
-// WebVTT file.
+// The preview during seeking: small frames in sprite sheets, described by a WebVTT file.
 
 interface Tile {
   start: number;
@@ -36,8 +35,8 @@ export function clock(s: number): string {
   return (h ? `${h}:${two(Math.floor(s / 60) % 60)}` : String(Math.floor(s / 60))) + ":" + two(s % 60);
 }
 
-// startStoryboard shows a small frame of the time that the viewer seeks to, above that
-// place on the time line, until the video itself shows that time.
+// startStoryboard shows a small frame of the time to which the viewer seeks, above that
+// position on the timeline, until the video shows that time.
 export function startStoryboard(root: HTMLElement, video: HTMLVideoElement, load: () => Promise<Tile[]>): void {
   const box = root.querySelector<HTMLElement>("[data-preview]");
   if (!box) return;

@@ -3,8 +3,8 @@ interface Status {
   progress: number;
 }
 
-// startWaiting polls the video's progress and shows it. When there is something else to
-// show, it reloads the page. A tab in the background polls slowly.
+// startWaiting polls the video's progress and shows it. When the status changes, it reloads
+// the page. A tab in the background polls slowly.
 export function startWaiting(root: HTMLElement): void {
   const bar = root.querySelector<HTMLProgressElement>("progress");
   const percent = root.querySelector<HTMLElement>("[data-percent]");
@@ -13,8 +13,8 @@ export function startWaiting(root: HTMLElement): void {
 
   const next = () => {
     asked++;
-    // Poll often at first: short videos are ready within seconds, and a viewer may open a
-    // recording's address before the recording has ended.
+    // Poll often at first: short videos are ready within seconds, and a viewer may open the
+// page of a recording before the recording has ended.
     const delay = document.hidden ? 15000 : asked <= 8 ? 500 : asked < 40 ? 2000 : 5000;
     setTimeout(ask, delay);
   };
@@ -30,7 +30,7 @@ export function startWaiting(root: HTMLElement): void {
         if (percent && s.progress > 0) percent.textContent = `${s.progress} %`;
       }
     } catch {
-      // The service cannot be reached. Try again in the next round.
+      // The service is unreachable. Try again in the next round.
     }
     next();
   };
