@@ -31,7 +31,7 @@ func accountCommands() []command {
 		{"keys create", "NAME", "create a key and print it once", keysCreate},
 		{"keys list", "", "list keys", keysList},
 		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
-		{"keys revoke", "ID…", "revoke keys at once", keysRevoke},
+		{"keys revoke", "ID…", "revoke keys immediately", keysRevoke},
 		{"account", "", "show the account that the key belongs to", accountShow},
 		{"account update", "", "change the account's name or default domain", accountUpdate},
 		{"account export", "", "write all data of the account as JSON Lines", accountExport},

@@ -161,7 +161,7 @@ func adminResume(a *app, fs *flag.FlagSet) action {
 		return a.answer(r, err, func(w io.Writer) { recoveryFacts(w, r) })
 	}, func() error {
 		if !*webhooks && !*janitor {
-			return usagef("say what to resume: --webhooks, --janitor, or both")
+			return usagef("select what to resume: --webhooks, --janitor, or both")
 		}
 		return nil
 	})

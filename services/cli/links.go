@@ -25,7 +25,7 @@ func linkCommands() []command {
 		{"links get", "ID", "show a link", linksGet},
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
-		{"links change", "ID…", "change tags, archiving or expiry of many links at once", linksChange},
+		{"links change", "ID…", "change tags, archiving or expiry of many links in one call", linksChange},
 		{"links explain", "ID", "show where a visit would be redirected, and why", linksExplain},
 		{"links available", "SLUG", "show whether a slug is available", linksAvailable},
 		{"links stats", "ID", "show clicks over time", linksStats},

@@ -51,7 +51,7 @@ func (a *app) routingFields(fs *flag.FlagSet, in *client.LinkUpdate) (complete f
 	numberField(fs, "redirect-type", "`301`, 302 or 308", &in.RedirectType)
 	boolField(fs, "forward-query", "`true` adds the visitor's query to the destination, false does not", &in.ForwardQuery)
 	boolField(fs, "forward-path", "`true` appends the path after the slug to the destination's path, false does not", &in.ForwardPath)
-	a.momentField(fs, "starts", "`when` the link starts: 7d, 2027-01-31, any date, or never to start at once", &in.StartsAt)
+	a.momentField(fs, "starts", "`when` the link starts: 7d, 2027-01-31, any date, or never to start immediately", &in.StartsAt)
 	textField(fs, "expired-url", "`address` for visits after the link has ended; an empty value removes it", &in.ExpiredURL)
 	numberField(fs, "max-clicks", "end the link after `n` clicks; an empty value removes the limit", &in.MaxClicks)
 	fs.Func("rules", "new rules as `JSON`; an empty value removes all", func(s string) error {

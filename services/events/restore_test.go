@@ -190,8 +190,8 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // the event would have expired by now
 }
 
-// TestAServiceThatRunsDuringARestoreWaitsToo restores the database under a service, whose next
-// look at the record would be a minute later.
+// The service must also wait if the database is restored while it runs. It must notice this before
+// its next check of the record, which would be a minute later.
 func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -219,8 +219,8 @@ func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 		a := r.call(key, "GET", "/api/v1/events?limit=1", nil)
 		return a.status == 200 && strings.Contains(string(a.body), "lnk_2")
 	})
-	r.stop() // lets running attempts end
+	r.stop() // the attempts that have started end before this returns
 	if n := len(rec.messages()); n != 1 {
-		t.Errorf("%d messages, want none during the pause", n-1)
+		t.Errorf("the receiver got %d messages during the pause, want none", n-1)
 	}
 }

@@ -260,7 +260,7 @@ func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 // the same series.
 func TestReleasesUnderOnePrometheus(t *testing.T) {
 	t.Parallel()
-	all := alertCase{Name: "every outage at once", Interval: "1m", Queries: []query{
+	all := alertCase{Name: "all outages at the same time", Interval: "1m", Queries: []query{
 		{Expr: `ALERTS{alertstate="firing", release="other"} or ALERTS{alertstate="firing", namespace="other"} or ALERTS{alertstate="firing", namespace=""}`, At: "30m"},
 		{Expr: `linkreel:redirects_errors:burn_rate1h > bool 1000`, At: "30m", Samples: []sample{{`{namespace="ns", release="try"}`, 1}}},
 		{Expr: `count(count by (alertname) (ALERTS{alertstate="firing", namespace="ns", release="try"})) > bool 15`, At: "30m", Samples: []sample{{"{}", 1}}},

@@ -22,13 +22,13 @@ cluster-up: cluster-build
 	tests/cluster/up.sh
 
 .PHONY: cluster-test
-## Install the chart on the running cluster and try everything; CASES names some of the cases.
+## Install the chart on the running cluster and run its test cases; CASES selects cases.
 cluster-test: tools
 	tests/cluster/images.sh
 	tests/cluster/test.sh $(CASES)
 
 .PHONY: cluster-down
-## Stop the cluster; its data stays.
+## Stop the cluster and keep its data.
 cluster-down:
 	tests/cluster/down.sh
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The cluster test for the gate. It runs if the cluster's programs are built already and
-# this machine can run them. Otherwise it prints one line with the reason, and the gate's
+# The cluster test for the gate. It runs if the cluster's programs exist and this machine can
+# run them. Otherwise it prints one line with the reason, and the gate's
 # table shows that the cluster was not checked. Building the programs takes half an hour
 # and is a separate job.
 #

@@ -21,21 +21,22 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// recording is a request that somebody published as it arrived behind an edge. A file in
-// testdata/edges has comments with a key each, then the head of the request. Keys:
+// recording is a published request, as an application received it from an edge. A file in
+// testdata/edges has comments with one key each, then the head of the request. The keys are:
 //
-//   - Source, Published, Changed: where it is from, by whom and of when, and what differs from it.
+//   - Source, Published, Changed: the source, its author and date, and the changes made to it.
 //   - Recipe: the first cell of the row in operations.md for this edge.
-//   - Peer: the address that called the application. Where the source does not say it, it is one
+//   - Peer: the address that called the application. If the source does not contain it, it is one
 //     that the edge could have.
-//   - Client, Scheme: what the application must find.
+//   - Client, Scheme: the values that the application must find.
 //   - Replaces: "yes" if the edge replaces X-Forwarded-For instead of appending to it.
-//   - Believed: "no" if the edge is not set up as the recipe asks, so that no header may be believed.
+//   - Believed: "no" if the edge does not have the settings of the recipe, so the application must
+//     not trust its headers.
 type recording struct {
 	about     map[string]string
 	host      string
 	forwarded string
-	others    []string // all headers but Host and X-Forwarded-For
+	others    []string // all headers except Host and X-Forwarded-For
 }
 
 func readRecording(t *testing.T, path string) recording {
@@ -60,7 +61,7 @@ func readRecording(t *testing.T, path string) recording {
 	}
 	for _, key := range []string{"Source", "Published", "Changed", "Recipe", "Peer", "Client", "Scheme"} {
 		if r.about[key] == "" {
-			t.Fatalf("%s does not say %s", path, key)
+			t.Fatalf("%s has no key %s", path, key)
 		}
 	}
 	if !request || r.host == "" || r.forwarded == "" {
@@ -78,7 +79,7 @@ func (r recording) header(name string) string {
 	return ""
 }
 
-// edge returns the proxy that passes requests on with the headers of the recording.
+// edge returns a proxy that forwards requests with the headers of the recording.
 func (r recording) edge() edge {
 	return edge{
 		peer: r.about["Peer"], replace: r.about["Replaces"] == "yes",
@@ -107,12 +108,12 @@ func recipe(t *testing.T, docs, edge string) []string {
 	case strings.HasPrefix(row, "`trustedProxies`"):
 		return nil // the chart's default
 	default:
-		t.Fatalf("operations.md has no settings that this test knows: %s", row)
+		t.Fatalf("operations.md has settings that this test cannot read: %s", row)
 	}
 	return nil
 }
 
-// cloudflareValues are the values in operations.md with Cloudflare's country header.
+// cloudflareValues returns the values in operations.md with Cloudflare's country header.
 func cloudflareValues(t *testing.T, docs string) []string {
 	t.Helper()
 	for _, values := range yamlRecipes(t, docs) {
@@ -124,8 +125,8 @@ func cloudflareValues(t *testing.T, docs string) []string {
 	return nil
 }
 
-// The test sends recorded requests through the service with the settings that operations.md gives
-// for the edge: as they are, and with what a visitor can forge.
+// The test sends recorded requests to the service with the settings that operations.md gives for
+// the edge, both unchanged and with headers that a visitor can forge.
 func TestRecordedRequestsOfEdges(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -173,8 +174,8 @@ func TestRecordedRequestsOfEdges(t *testing.T) {
 	}
 }
 
-// replay makes a link with a rule for a country, and visits it. The visitor is of that country,
-// or not.
+// replay creates a link with a rule for a country and visits it. of determines whether the visitor
+// comes from that country.
 func (r recording) replay(t *testing.T, settings map[string]string, key, country string, of bool) {
 	t.Helper()
 	b := &behind{edge: r.edge(), t: t, servers: serversOf(t, settings), real: map[string]string{}}
@@ -182,7 +183,7 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 	res, text := b.ask("api", "", "POST", "app.example.com/api/v1/links", append(forgeries(stranger)["all of them"], "Authorization: Bearer "+key), body)
 	var made struct{ Slug, ShortURL string }
 	if err := json.Unmarshal([]byte(text), &made); err != nil || res.StatusCode != http.StatusCreated {
-		t.Fatalf("create: %d %s", res.StatusCode, text)
+		t.Fatalf("the create returned %d, want 201: %s", res.StatusCode, text)
 	}
 	if want := r.about["Scheme"] + "://" + r.host + "/" + made.Slug; made.ShortURL != want {
 		t.Errorf("the short address is %s, want %s", made.ShortURL, want)
@@ -195,16 +196,16 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		res, text := b.ask("redirect", "", "GET", r.host+"/"+made.Slug, all[name], "")
 		if name == "a name's variant" && res.StatusCode == http.StatusBadRequest {
-			continue // refused as an invalid header
+			continue // rejected as an invalid header
 		}
 		secure := res.Header.Get("Strict-Transport-Security") != ""
 		if res.StatusCode != http.StatusFound || res.Header.Get("Location") != to || secure != (r.about["Scheme"] == "https") {
-			t.Errorf("a visit with %s gets %d %q (%v), want %s: %.80s", name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
+			t.Errorf("a visit with %s returned %d with Location %q and the headers %v, want 302 to %s: %.80s", name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
 		}
 	}
 }
 
-// edgeStores returns the settings of the links service that name its stores.
+// edgeStores returns the settings of the links service for its stores.
 func edgeStores(t *testing.T, cloud *cloudtest.Cloud, auth *authtest.Auth) map[string]string {
 	t.Helper()
 	return map[string]string{

@@ -4,8 +4,8 @@
 #
 #   test.sh [CASE]...      default: all, in the order below
 #
-# ROLLOUTS (10) restarts of each service, RATE (200) requests a second meanwhile, LINKS (10,000)
-# links before the cases upgrade and backup.
+# ROLLOUTS (10) restarts of each service, RATE (200) requests a second during them, LINKS
+# (10,000) links before the cases upgrade and backup.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -39,13 +39,12 @@ troubles() {
 # fails COMMAND...: COMMAND must fail.
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
-# check COMMAND ...: the check program, which connects to the ingress for every host.
+# check COMMAND ...: run the check program, which connects to the ingress for every host.
 check() {
 	operator
 	(checking "$@")
 }
-# checking COMMAND ...: the same, but it replaces this shell, so that the program has this shell's
-# PID.
+# checking COMMAND ...: the same, but the program replaces this shell and so has this shell's PID.
 checking() {
 	local command=$1
 	shift
@@ -80,7 +79,7 @@ upgrade() {
 under() {
 	local kind=$1 label=$2 pid output wanted=$rate
 	shift 2
-	# A page costs as much as several calls.
+	# Serving a page costs as much as several API calls.
 	[ "$kind" != console ] || wanted=$((rate / 10))
 	operator
 	checking load --kind "$kind" --rate "$wanted" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
@@ -95,8 +94,8 @@ under() {
 	ok "$label, $wanted/s wanted: $output"
 }
 
-# keeping WHAT COMMAND...: everything that was acknowledged to check WHAT (ledger, people) while COMMAND runs must
-# exist afterwards.
+# keeping WHAT COMMAND...: the program check WHAT (ledger, people) writes while COMMAND runs. Every write that the
+# services acknowledged must exist afterwards.
 keeping() {
 	local what=$1 pid
 	shift
@@ -110,7 +109,7 @@ keeping() {
 	"$@" >"$work/under.txt" 2>&1 || { cat "$work/under.txt"; troubles "$* failed"; }
 	sleep 5
 	kill -TERM $pid
-	wait $pid || { cat "$work/$what.txt"; die "$*: something acknowledged is lost"; }
+	wait $pid || { cat "$work/$what.txt"; die "$*: an acknowledged write is lost"; }
 }
 
 pod_of() { k get pods -l "app.kubernetes.io/component=$1,probe!=caller" --field-selector status.phase=Running -o jsonpath='{.items[0].metadata.name}'; }
@@ -125,7 +124,7 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# reached: the ingress reaches every service. It learns about new pods a moment later than Helm.
+# reached: wait until the ingress reaches every service. It learns about new pods a little later than Helm.
 reached() {
 	local path
 	for path in account events links videos; do
@@ -158,7 +157,7 @@ case_dryrun() {
 	kubectl label namespace dry --overwrite pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
 	for file in "$chart"/ci/*.yaml; do
 		output=$(helm template try "$chart" --namespace dry --values "$file" | kubectl apply --namespace dry --dry-run=server -f - 2>&1) ||
-			{ echo "$output"; die "$file is refused"; }
+			{ echo "$output"; die "the API server rejected $file"; }
 		[[ $output != *Warning* ]] || { echo "$output"; die "$file draws a warning"; }
 		ok "$(basename "$file"): $(wc -l <<<"$output") objects"
 	done
@@ -187,7 +186,7 @@ case_score() {
 		unguarded='linkreel-\(test\|preflight\|restore\)'
 		[ "$name" != devstack.yaml ] || unguarded=
 		found=$(grep '\[CRITICAL\]' <<<"$found" | grep -v "$unguarded/.*NetworkPolicy" || true)
-		# OpenShift chooses users and groups itself, and refuses pods that name one.
+		# OpenShift chooses users and groups itself, and rejects pods that name one.
 		[ "$name" != openshift.yaml ] || found=$(grep -v 'a low \(user\|group\) ID' <<<"$found" || true)
 		[ -z "$found" ] || { echo "$found"; die "$name has critical findings"; }
 	done
@@ -197,7 +196,7 @@ case_score() {
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() { installed; }
 
-# emptied: delete everything in the namespace.
+# emptied: delete all objects in the namespace.
 emptied() {
 	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
@@ -239,7 +238,7 @@ smoke() {
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
-	# They take names that can be taken only once, so they need a fresh release.
+	# They create names that can be created only once, so they need a fresh release.
 	[ -f "$work/fresh" ] || case_install
 	stories Ingress
 }
@@ -284,8 +283,8 @@ case_pods() {
 	ok "Go's memory limit in each service follows its container's limit"
 }
 
-# may: print the lines of a table of who may connect to which port of which pod. Everything else is
-# closed.
+# may: print the lines of a table of the allowed connections: from which pod to which port of which pod. All other
+# connections are closed.
 may() {
 	cat <<-'END'
 		console  auth:8080 auth:8090 events:8080 links:8080 videos:8080
@@ -302,7 +301,7 @@ may() {
 }
 ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8080,8090,9090} links:{8080,8081,8090,9090} videos:{8080,8090,9090} worker:9090 redis:6379 localcloud:{8083,8085,8086} world; }
 
-## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly the connections that the table allows succeed.
+## policy: every pod of the release, and a pod outside it, tries every port of every pod and an address on the internet. Exactly the connections that the table allows succeed.
 case_policy() {
 	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
 	declare -A name_of
@@ -326,11 +325,11 @@ case_policy() {
 		k wait --for jsonpath='{.status.phase}'=Failed "pod/caller-$caller" --timeout 120s >/dev/null
 		got=$(k logs "caller-$caller" | sed -n 's/^ok *reached //p' | while read -r name; do echo "${name_of[$name]}"; done | sort | xargs)
 		wanted=$(tr ' ' '\n' <<<"$allowed" | sort | xargs)
-		[ "$got" = "$wanted" ] || die "$caller reaches: $got; it should reach: $wanted"
+		[ "$got" = "$wanted" ] || die "$caller can connect to: $got; want: $wanted"
 		tried=$((tried + ${#addresses[@]})) open=$((open + $(wc -w <<<"$allowed")))
 	done < <(may)
 	k delete pod -l probe=caller --now >/dev/null
-	ok "$(may | wc -l) kinds of callers tried ${#addresses[@]} ports each: $open of $tried are open, as the table says, and the others are closed"
+	ok "$(may | wc -l) kinds of callers tried ${#addresses[@]} ports each: $open of $tried are open, as in the table, and the others are closed"
 }
 
 traffic() {
@@ -338,7 +337,7 @@ traffic() {
 	[ -s "$work/traffic.json" ] || check setup >"$work/traffic.json"
 }
 
-## rollouts: rolling restarts of each HTTP service under kept connections; none fails.
+## rollouts: rolling restarts of each HTTP service under requests on kept connections; no request fails.
 case_rollouts() {
 	local service kinds
 	traffic
@@ -351,7 +350,7 @@ case_rollouts() {
 	done
 }
 
-## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every accepted form takes effect.
+## people: people work in the console while its pods are restarted and killed. Nobody is signed out, and every accepted form takes effect.
 case_people() {
 	await 60 settled   # A port forwarded to a stopping pod hangs.
 	keeping people restarts console
@@ -409,7 +408,7 @@ all_run() {
 	done
 }
 
-## kill: workers are killed in the middle of jobs, and every video becomes ready. Redis and localcloud are killed; redirects keep working, and nothing acknowledged is lost.
+## kill: workers are killed in the middle of jobs, and every video becomes ready. Redis and localcloud are killed; redirects keep working, and every acknowledged write still exists.
 case_kill() {
 	local pid killed=()
 	traffic
@@ -457,7 +456,7 @@ freeze() {
 	done
 }
 
-## freeze: every container of the release is stopped for 30 s. Everything acknowledged before, during and after that exists, and the release recovers without help.
+## freeze: every container of the release is stopped for 30 s. Every write acknowledged before, during and after that exists, and the release recovers without help.
 case_freeze() {
 	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
@@ -516,7 +515,7 @@ case_traces() {
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
-	await 60 settled   # The previous pods, which send no spans, still answer while they stop.
+	await 60 settled   # The previous pods, which send no spans, still serve requests while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
 	await 60 reached
 	check videos --count 1 >/dev/null
@@ -533,14 +532,14 @@ case_traces() {
 	h uninstall devstack --wait >/dev/null
 	upgrade
 }
-# cold_visit: visit a link that no replica has read before.
+# cold_visit: request a link that no replica has read before.
 cold_visit() {
 	check setup >"$work/traced.json"
 	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
 }
 comes_from_videos() { [[ "$(curl -sS "$viewer/traces/$1")" = *"videos: "* ]]; }
 # holds NAME TEXT...: wait until a trace called NAME has spans with these TEXTs, because each process sends its spans
-# with a delay. Then show the trace.
+# with a delay. Then print the trace.
 holds() {
 	local name=$1
 	shift
@@ -584,7 +583,7 @@ case_keda() {
 	wait $pid || { cat "$work/videos.txt"; die "the video was lost"; }
 	ok "$(grep '^ok ' "$work/videos.txt" | cut -c6-)"
 	await 60 nothing_due
-	# This case has set the replicas by hand, so delete the Deployment and let Helm create it again.
+	# This case has set the number of replicas with kubectl, so delete the Deployment and let Helm create it again.
 	k delete deployment/$release-worker --wait >/dev/null
 	upgrade
 }
@@ -599,7 +598,7 @@ jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$strea
 due() { [ "$(jobs_due)" -ge 1 ]; }
 nothing_due() { [ "$(jobs_due)" = 0 ]; }
 
-## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, and other hosts get none. Also a failing authority, a killed pod, and renewal.
+## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first request, and other hosts get none. The case also covers a failing authority, a killed pod and renewal.
 case_certificates() {
 	local edge
 	installed
@@ -621,7 +620,7 @@ case_certificates() {
 	upgrade
 }
 
-## redis: the chart on a Redis Cluster of three servers, over TLS with its own authority, and with password and address in a Secret.
+## redis: the chart with a Redis Cluster of three servers, over TLS with a private authority, and with password and address in a Secret.
 case_redis() {
 	local ours
 	kubectl delete namespace databases --ignore-not-found --timeout 120s >/dev/null
@@ -671,12 +670,12 @@ case_preflight() {
 	[ -z "$(k get deployment -o name)" ] || die "pods were created although the preflight failed"
 	line=$(k logs job/$release-preflight | tail -n 1)
 	[[ $line = *credentials* ]] || die "the preflight's last line is: $line"
-	ok "helm install stopped before any pod; the log says: $line"
+	ok "helm install stopped before any pod; its log line: $line"
 	h uninstall $release >/dev/null 2>&1 || true
 	installed
 }
 
-## release: make release pushes to a registry on this machine, but nothing of a hostile version or of a commit outside the branch; the chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
+## release: make release pushes to a registry on this machine, but pushes nothing for a hostile version or a commit outside the branch. The chart is installed from there, pods pull by digest, helm test passes, and the arm64 worker's ffmpeg runs. TWICE=1 builds a second time from another clone with an empty Go cache and compares.
 case_release() {
 	local registry=$host_ip:$registry_port/linkreel version=0.0.0-test commit image ours
 	commit=$(git -C "$root" rev-parse HEAD)
@@ -731,7 +730,7 @@ released() {
 	(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not match"
 	ok "make release, $1: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1), after $((SECONDS - start)) s; checksums match"
 }
-# refused: try versions and commits for which nothing may reach the registry.
+# refused: try versions and commits for which make release must push nothing.
 refused() {
 	local source=$state/release/refused hostile
 	rm -rf "$source"
@@ -892,7 +891,7 @@ reaches() {
 }
 finished() { [[ "$(k get pod/caller-backup -o jsonpath='{.status.phase}')" =~ ^(Failed|Succeeded)$ ]]; }
 
-## uninstall: only volumes and Secrets are left, which are kept on purpose.
+## uninstall: helm uninstall leaves only the volumes and Secrets, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
 	await 90 gone

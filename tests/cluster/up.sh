@@ -68,7 +68,7 @@ start_node() {
 	for controller in /sys/fs/cgroup/*/; do
 		[ "$controller" = /sys/fs/cgroup/unified/ ] || mkdir -p "$controller$cgroup"
 	done
-	# A new cpuset group has no CPUs, and no process can join it before it has some.
+	# A new cpuset group has no CPUs, and no process can join it until it has some.
 	for controller in cpus mems; do
 		cat /sys/fs/cgroup/cpuset/cpuset.$controller >"/sys/fs/cgroup/cpuset/$cgroup/cpuset.$controller"
 	done

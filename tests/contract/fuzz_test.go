@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// imitation answers with the document's examples. It allows tests of the fuzzer without the
+// imitation responds with the document's examples. With it, the fuzzer can be tested without the
 // services.
 type imitation struct {
 	doc   map[string]any

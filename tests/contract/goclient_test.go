@@ -311,7 +311,7 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 			}
 			var untyped *url.Error
 			if errors.As(err, &untyped) || strings.Contains(err.Error(), cfg.Key) {
-				t.Errorf("the error %T has no type of its own or contains the key: %v", err, err)
+				t.Errorf("the error is an untyped %T or contains the key: %v", err, err)
 			}
 		}
 	}

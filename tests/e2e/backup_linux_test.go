@@ -27,8 +27,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// fullDisk makes this test binary run the program that its arguments name as if its disk were
-// full.
+// fullDisk is an environment variable. If it is set, this test binary runs the program in its
+// arguments as if its disk were full.
 const fullDisk = "LINKREEL_TEST_FULL_DISK"
 
 func init() {
@@ -38,12 +38,12 @@ func init() {
 	}
 }
 
-// runOnAFullDisk executes a program with a seccomp filter by which fsync fails with ENOSPC, as it
-// does on a full network disk. A filter needs no privilege, unlike a small disk of our own.
+// runOnAFullDisk executes a program with a seccomp filter that makes fsync fail with ENOSPC, as it
+// does on a full network disk. A filter needs no privilege. A small test disk would need one.
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{
-		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the number of the call
+		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the number of the system call
 		{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, K: syscall.SYS_FSYNC, Jf: 1},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retErrno | uint32(syscall.ENOSPC)},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retAllow},
@@ -59,24 +59,24 @@ func runOnAFullDisk(args []string) error {
 	return syscall.Exec(args[0], args, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fullDisk+"=") }))
 }
 
-// version is a state of a link: where it leads, or "" once it is deleted. acknowledged is zero if
-// no response said that the change was made. Then it may have been made or not.
+// version is a state of a link. url is its destination, or "" after it was deleted. acknowledged is
+// zero if no response confirmed the change. Such a change may or may not have taken effect.
 type version struct {
 	url                string
 	sent, acknowledged time.Time
 }
 
-// writer creates, edits and deletes links of its own, one after the other. After a change without
-// a response it leaves the link alone.
+// writer creates, edits and deletes its own links, one change at a time. After a change without a
+// response, it no longer changes the link.
 type writer struct {
 	name  string
 	mu    sync.Mutex
 	links map[string][]version // by slug
-	ids   map[string]string    // of links that are alive, by slug
-	slugs []string             // the same
+	ids   map[string]string    // of links that exist, by slug
+	slugs []string             // of the links in ids
 }
 
-// change makes the n-th change.
+// change makes the change with the number n.
 func (w *writer) change(s *load, n int) {
 	if n%5 < 3 || len(w.slugs) == 0 {
 		slug := fmt.Sprintf("%s-%d", w.name, n)
@@ -102,7 +102,7 @@ func (w *writer) change(s *load, n int) {
 	}
 }
 
-// send makes a change and remembers it. It retries nothing.
+// send makes a change and records it. It does not retry.
 func (w *writer) send(s *load, slug, url, method, path string, body map[string]any) (id string, ok bool) {
 	v := version{url: url, sent: time.Now()}
 	w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 		s.lost.Add(1)
 		return "", false
 	case code/100 != 2:
-		s.t.Errorf("%s %s: %d %s", method, slug, code, text)
+		s.t.Errorf("%s %s returned %d, want a success: %s", method, slug, code, text)
 		return "", false
 	}
 	w.mu.Lock()
@@ -126,8 +126,8 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 	return made.ID, true
 }
 
-// allowed returns the states that a link may have in a backup that was made between two times:
-// the last one that was acknowledged before, and those that were sent since.
+// allowed returns the states that a link may have in a backup made between two times: the last
+// state acknowledged before, and the states sent since.
 func allowed(versions []version, began, ended time.Time) (urls []string) {
 	urls = []string{""} // before its create
 	for _, v := range versions {
@@ -141,20 +141,20 @@ func allowed(versions []version, began, ended time.Time) (urls []string) {
 	return urls
 }
 
-// shot is a video and what a player reads of it.
+// shot is a video and the files that a player reads.
 type shot struct {
 	id     string
 	erased bool
 	bytes  map[string][sha256.Size]byte
 }
 
-// load is an installation under writes and visits.
+// load is an installation that receives writes and visits.
 type load struct {
 	t       *testing.T
 	i       *installation
 	account *tenantOf
 	client  *http.Client
-	hot     []string // slugs that visitors open
+	hot     []string // slugs that visitors request
 	hotIDs  []string
 	writers []*writer
 	films   []*shot
@@ -163,7 +163,7 @@ type load struct {
 
 	visits, acknowledged, lost, missed atomic.Int64
 	kills                              atomic.Int64 // of the program
-	down                               atomic.Bool  // from a kill until the program is up again
+	down                               atomic.Bool  // from a kill until the program is ready again
 }
 
 // call makes one request. It does not fail the test, so it may be called from any goroutine.
@@ -191,7 +191,7 @@ func (s *load) call(method, address string, body map[string]any) (code int, text
 	return resp.StatusCode, text, err
 }
 
-// visit opens one of the links. All of them stay as they are, so each visit must be redirected,
+// visit requests one of the links. These links never change, so each visit must be redirected,
 // unless the stack was killed.
 func (s *load) visit(n int) {
 	kills, down := s.kills.Load(), s.down.Load()
@@ -202,14 +202,14 @@ func (s *load) visit(n int) {
 	}
 	s.missed.Add(1)
 	if !down && !s.down.Load() && s.kills.Load() == kills {
-		s.t.Errorf("a redirect failed while the stack ran: %d, %v", code, err)
+		s.t.Errorf("a redirect while the stack ran returned %d, want 302: %v", code, err)
 	}
 }
 
-// short is where the installation's short links are, across restarts.
+// short returns the address of the installation's short links. It is the same after a restart.
 func (i *installation) short() string { return fmt.Sprintf("http://127.0.0.1:%d", i.base+1) }
 
-// start visits and writes at the given rates until the returned function is called.
+// start sends visits and writes at the given rates until the returned function is called.
 func (s *load) start(visits, writes int) (stop func()) {
 	var group sync.WaitGroup
 	done := make(chan struct{})
@@ -230,7 +230,7 @@ func (s *load) start(visits, writes int) (stop func()) {
 		})
 	}
 	paced(visits, s.visit)
-	for w := range s.writers { // each has one change at a time, so its tick does not start another
+	for w := range s.writers { // each makes one change at a time, so the next tick starts no second change
 		writer, busy := s.writers[w], make(chan struct{}, 1)
 		paced(max(1, writes/len(s.writers)), func(n int) {
 			select {
@@ -269,7 +269,7 @@ func (s *load) backup(dir string, wrapper ...string) (*exec.Cmd, *bytes.Buffer) 
 	return cmd, out
 }
 
-// complete takes a backup that must succeed.
+// complete makes a backup, which must succeed.
 func (s *load) complete(dir string) taken {
 	s.t.Helper()
 	s.counted = max(s.counted, s.clicks())
@@ -280,7 +280,7 @@ func (s *load) complete(dir string) taken {
 	b.began = time.Now()
 	cmd, out := s.backup(dir)
 	if err := cmd.Wait(); err != nil {
-		s.t.Fatalf("backup: %v\n%s", err, out)
+		s.t.Fatalf("the backup failed: %v\n%s", err, out)
 	}
 	b.ended, b.visits = time.Now(), s.visits.Load()
 	names := backups(s.t, dir)
@@ -288,8 +288,7 @@ func (s *load) complete(dir string) taken {
 	return b
 }
 
-// clicks returns how many clicks of the visited links are counted. While the stack is down it
-// returns 0.
+// clicks returns the number of counted clicks of the visited links, or 0 while the stack is down.
 func (s *load) clicks() (sum int64) {
 	for _, id := range s.hotIDs {
 		_, text, err := s.call(http.MethodGet, s.account.base+"/api/v1/links/"+id, nil)
@@ -314,8 +313,8 @@ func backups(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// killBackup kills a backup once it has copied this many objects, or at its beginning. It reports
-// whether the backup was still running.
+// killBackup kills a backup after it has copied this number of objects, or at its start if objects
+// is 0. It reports whether the backup was still running.
 func (s *load) killBackup(dir string, objects int) bool {
 	s.t.Helper()
 	before := backups(s.t, dir)
@@ -328,7 +327,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 		select {
 		case err := <-ended:
 			if err != nil {
-				s.t.Fatalf("a backup that should be killed: %v\n%s", err, out)
+				s.t.Fatalf("the backup ended before the kill: %v\n%s", err, out)
 			}
 			return false
 		case <-time.After(time.Millisecond):
@@ -341,24 +340,24 @@ func (s *load) killBackup(dir string, objects int) bool {
 	var exit *exec.ExitError
 	died := errors.As(<-ended, &exit)
 	if now := backups(s.t, dir); died && !slices.Equal(now, before) {
-		s.t.Errorf("a killed backup made %v of %v", now, before)
+		s.t.Errorf("after a killed backup, the complete backups are %v, want %v", now, before)
 	}
 	return died
 }
 
-// upload makes a video and uploads a film.
+// upload creates a video and uploads a film for it.
 func (s *load) upload(path string) *shot {
 	s.t.Helper()
 	made := s.account.surely(201, "POST", "/api/v1/videos", map[string]any{"title": "Film"})
 	if a := put(s.t, made.str("uploadUrl"), path, "video/mp4"); a.status != 200 {
-		s.t.Fatalf("upload: %d %s", a.status, a.raw)
+		s.t.Fatalf("the upload returned %d, want 200: %s", a.status, a.raw)
 	}
 	f := &shot{id: made.str("videoId")}
 	s.films = append(s.films, f)
 	return f
 }
 
-// isReady waits until a video is ready, and returns the bytes of what a player reads of it, by
+// isReady waits until a video is ready, and returns hashes of the files that a player reads, by
 // path.
 func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 	a.t.Helper()
@@ -373,7 +372,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		path, _, _ := strings.Cut(address, "?")
 		_, path, _ = strings.Cut(strings.TrimPrefix(path, "http://"), "/")
 		if got.status != 200 || len(got.raw) == 0 {
-			a.t.Errorf("%s of the video %s: %d", path, id, got.status)
+			a.t.Errorf("%s of the video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
 		}
 		read[path] = sha256.Sum256(got.raw)
 	}
@@ -387,17 +386,17 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		}
 	}
 	if master.status != 200 || len(read) < 2 {
-		a.t.Errorf("the video %s has %d files (%d)", id, len(read), master.status)
+		a.t.Errorf("the video %s has %d files, want at least 2 (the master playlist returned %d)", id, len(read), master.status)
 	}
 	return read
 }
 
-// finished waits until a video is ready and nothing will be added to it. Until then a restart
-// prepares it again, as the next attempt. It returns the video's files.
+// finished waits until a video is ready and its last version is published. Before that, a restart
+// prepares the video again in a new attempt. finished returns the video's files.
 func (s *load) finished(f *shot) map[string][sha256.Size]byte {
 	s.t.Helper()
 	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool {
-		text, err := os.ReadFile(s.data("linkreel.log")) // it begins anew at each start
+		text, err := os.ReadFile(s.data("linkreel.log")) // a restart truncates it
 		check(s.t, err)
 		for line := range strings.Lines(string(text)) {
 			if strings.Contains(line, `"video published"`) && strings.Contains(line, f.id) && strings.Contains(line, `"final":true`) {
@@ -409,17 +408,17 @@ func (s *load) finished(f *shot) map[string][sha256.Size]byte {
 	return s.account.isReady(f.id)
 }
 
-// same checks that a video has the same files as before.
+// same checks that a video has the same files as earlier.
 func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
 	s.t.Helper()
 	for path, was := range f.bytes {
 		if is, there := files[path]; is != was {
-			s.t.Errorf("%s of the video %s is not as it was (there: %t, of %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
+			s.t.Errorf("%s of the video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
 
-// play decodes a whole video as a player does.
+// play decodes a complete video as a player does.
 func (a *tenantOf) play(id string) {
 	a.t.Helper()
 	v := a.surely(200, "GET", "/api/v1/videos/"+id, nil)
@@ -427,14 +426,14 @@ func (a *tenantOf) play(id string) {
 		"-show_entries", "stream=nb_read_frames", "-of", "default=nw=1:nk=1", v.str("playbackUrl")).CombinedOutput()
 	frames, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if n, convErr := strconv.Atoi(frames); err != nil || convErr != nil || n < 30 {
-		a.t.Errorf("the video %s is not played: %v\n%s", id, err, out)
+		a.t.Errorf("the video %s cannot be decoded to 30 frames or more: %v\n%s", id, err, out)
 	}
 }
 
 // documents are the records of a database, by path.
 type documents map[string]map[string]any
 
-// text returns a field, also one that is not a string in the database.
+// text returns a field as text, even if the database does not store it as a string.
 func (d documents) text(path, field string) string {
 	v, _ := d[path][field].(map[string]any)
 	for _, x := range v {
@@ -445,26 +444,26 @@ func (d documents) text(path, field string) string {
 }
 
 func (d documents) number(path, field string) int64 {
-	n, _ := strconv.ParseInt(d.text(path, field), 10, 64) // absent is 0
+	n, _ := strconv.ParseInt(d.text(path, field), 10, 64) // 0 if the field is missing
 	return n
 }
 
-// list returns a field with an array of strings.
+// list returns a field that contains an array of strings.
 func (d documents) list(path, field string) (values []string) {
 	var v struct {
 		ArrayValue struct {
 			Values []struct{ StringValue string }
 		}
 	}
-	raw, _ := json.Marshal(d[path][field]) // it was JSON before
-	_ = json.Unmarshal(raw, &v)            // absent is empty
+	raw, _ := json.Marshal(d[path][field]) // cannot fail, because the value comes from JSON
+	_ = json.Unmarshal(raw, &v)            // empty if the field is missing
 	for _, x := range v.ArrayValue.Values {
 		values = append(values, x.StringValue)
 	}
 	return values
 }
 
-// recordsOf reads the records of a data directory that nobody uses.
+// recordsOf reads the records of a data directory that no program uses.
 func recordsOf(t *testing.T, dir string) documents {
 	t.Helper()
 	server, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db"), TTLInterval: -1})
@@ -485,7 +484,7 @@ func recordsOf(t *testing.T, dir string) documents {
 	return found
 }
 
-// halves names each record that lacks another one, which was written in the same commit.
+// halves describes each record without the other record that the same commit wrote.
 func (d documents) halves() (found []string) {
 	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
 	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
@@ -519,30 +518,30 @@ func (d documents) halves() (found []string) {
 				}
 			}
 			if d.text(slug, "linkId") != id {
-				say("the slug of %s is of %q", id, d.text(slug, "linkId"))
+				say("the slug of the link %s belongs to %q", id, d.text(slug, "linkId"))
 			}
 			for _, tag := range d.list(path, "tags") {
 				if !tags[d.text(path, "accountId")+" link "+tag] {
-					say("the link %s has the tag %q, and the account does not", id, tag)
+					say("the link %s has the tag %q, but the account does not", id, tag)
 				}
 			}
 			if d.text(path, "externalId") != "" && !owners[id] {
-				say("the external id of the link %s leads nowhere", id)
+				say("the external ID of the link %s has no record", id)
 			}
 			if days[id] != d.number(path, "clicks") {
-				say("the link %s has %d clicks, and its days have %d", id, d.number(path, "clicks"), days[id])
+				say("the link %s has %d clicks, but the sum of its days is %d", id, d.number(path, "clicks"), days[id])
 			}
 		case "slugs":
 			if to := d.text(path, "linkId"); to != "" && d["links/"+to] == nil {
-				say("the slug %s leads to %s, which is missing", id, to)
+				say("the slug %s belongs to the link %s, which is missing", id, to)
 			}
 		case "linkExternalIds":
 			if to := d.text(path, "link"); d["links/"+to] == nil {
-				say("an external id leads to %s, which is missing", to)
+				say("an external ID belongs to the link %s, which is missing", to)
 			}
 		case "videos":
 			if of := d.text("videoSlugs/"+d.text(path, "slug"), "videoId"); of != id {
-				say("the slug of the video %s is of %q", id, of)
+				say("the slug of the video %s belongs to %q", id, of)
 			}
 		}
 	}
@@ -550,15 +549,15 @@ func (d documents) halves() (found []string) {
 		path := "quotas/" + account + "~links"
 		var ledger struct{ Granted int64 }
 		if err := json.Unmarshal([]byte(d.text(path, "state")), &ledger); d[path] != nil && (err != nil || ledger.Granted < n) {
-			say("the account %s has %d links, and its ledger gave out %d (%v)", account, n, ledger.Granted, err)
+			say("the account %s has %d links, but its ledger has granted %d (%v)", account, n, ledger.Granted, err)
 		}
 	}
 	slices.Sort(found)
 	return found
 }
 
-// untold names each link and video whose events do not fit: an event is written in the commit of
-// its change.
+// untold describes each link and video whose events do not match its record. The commit of a change
+// also writes its event.
 func (d documents) untold(account string, feed []told) (found []string) {
 	alive := map[string]bool{}
 	for _, e := range feed {
@@ -580,17 +579,18 @@ func (d documents) untold(account string, feed []told) (found []string) {
 		delete(alive, parts[1])
 	}
 	for id := range alive {
-		found = append(found, id+" has an event and no record")
+		found = append(found, id+" has an event but no record")
 	}
 	return found
 }
 
-// holds checks a restored data directory against what was acknowledged when its backup was made.
+// holds checks a restored data directory against the writes that were acknowledged before its
+// backup.
 func (s *load) holds(b taken, dir string) (d documents) {
 	s.t.Helper()
 	d = recordsOf(s.t, dir)
 	if halves := d.halves(); len(halves) > 0 {
-		s.t.Errorf("%d records are half there: %.2000s", len(halves), strings.Join(halves, "\n"))
+		s.t.Errorf("%d records lack another record of their commit: %.2000s", len(halves), strings.Join(halves, "\n"))
 	}
 	if d["quotas/"+s.account.id+"~links"] == nil {
 		s.t.Error("the account has no ledger of its links")
@@ -603,7 +603,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 				is = d.text("links/"+id, "url")
 			}
 			if !slices.Contains(may, is) {
-				s.t.Errorf("the link %s leads to %q, and may lead to %q: %+v, the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
+				s.t.Errorf("the link %s has the destination %q, want one of %q; its versions are %+v; the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
 			}
 			links++
 			if len(may) == 1 {
@@ -616,14 +616,14 @@ func (s *load) holds(b taken, dir string) (d documents) {
 		clicks += d.number("links/"+id, "clicks")
 	}
 	if clicks < b.clicks || clicks > b.visits {
-		s.t.Errorf("%d clicks, want %d, which were counted before, to %d, which were made", clicks, b.clicks, b.visits)
+		s.t.Errorf("the restored links have %d clicks, want between %d (counted before the backup) and %d (visits until its end)", clicks, b.clicks, b.visits)
 	}
-	s.t.Logf("%s: %d records, %d of %d links are certain and as they were, %d clicks (%d counted before, %d made)",
+	s.t.Logf("%s: %d records; %d of %d links had one allowed state; %d clicks (%d counted before the backup, %d visits)",
 		b.name, len(d), sure, links, clicks, b.clicks, b.visits)
 	return d
 }
 
-// quickly are settings with which a program soon continues the work of one that was killed.
+// quickly contains settings with which a new program soon continues the work of a killed one.
 var quickly = []string{
 	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
 	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
@@ -638,15 +638,15 @@ func (s *load) restore(b taken, dir, data string) (took time.Duration) {
 	cmd := exec.CommandContext(s.t.Context(), bin, "restore", "--backup", b.name, "--secrets", s.data("secrets.json"), "--audit", s.data("audit"), dir)
 	cmd.Env = append(os.Environ(), "LINKREEL_DATA_DIR="+data)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("restore %s: %v\n%s", b.name, err, out)
+		s.t.Fatalf("the restore of %s failed: %v\n%s", b.name, err, out)
 	}
 	return time.Since(began)
 }
 
-// data is the path of a file in the data directory.
+// data returns the path of a file in the data directory.
 func (s *load) data(name string) string { return filepath.Join(s.i.dir, ".local", "data", name) }
 
-// restored restores a backup on an empty machine and checks it. Then it runs the restored
+// restored restores a backup on an empty machine and checks it. Then it starts the restored
 // installation and plays every video.
 func (s *load) restored(b taken, dir string) {
 	s.t.Helper()
@@ -661,42 +661,42 @@ func (s *load) restored(b taken, dir string) {
 	account.caller = &caller{t: s.t, base: stack.BaseURL, key: s.account.key, http: s.account.http}
 	for _, slug := range s.hot {
 		if got := visit(s.t, stack.ShortBaseURL+"/"+slug); got.status != http.StatusFound {
-			s.t.Errorf("the link %s answers %d", slug, got.status)
+			s.t.Errorf("the link %s returned %d, want 302", slug, got.status)
 		}
 	}
 	untold := records.untold(account.id, account.feed())
-	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // the newest events get their places in the feed only now
+	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // only the restored program assigns places in the feed to the newest events
 		untold = records.untold(account.id, account.feed())
 	}
 	if len(untold) > 0 {
-		s.t.Errorf("%d changes and their events are not one: %.2000s", len(untold), strings.Join(untold, "\n"))
+		s.t.Errorf("%d records do not match their events: %.2000s", len(untold), strings.Join(untold, "\n"))
 	}
 	played := 0
 	for n, f := range b.films {
 		if f.erased {
 			if got := account.do("GET", "/api/v1/videos/"+f.id, nil); got.status != http.StatusNotFound {
-				s.t.Errorf("the video %s was deleted, and answers %d", f.id, got.status)
+				s.t.Errorf("the deleted video %s returned %d, want 404", f.id, got.status)
 			}
 			continue
 		}
-		// One that was being prepared is prepared again, so its files are new.
+		// A video that was being prepared is prepared again, so its files are new.
 		s.same(&f, account.isReady(f.id))
 		if n == len(b.films)-1 {
 			account.play(f.id)
 		}
 		played++
 	}
-	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, and the others were deleted", b.name, took.Seconds(), played, len(b.films))
+	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, the others were deleted", b.name, took.Seconds(), played, len(b.films))
 }
 
-// TestBackupsUnderLoadAndKills takes backups of a program that is written to and visited. Some
-// backups are killed or find their disk full, and the program is killed while one runs. Each
-// complete one must have every write that was acknowledged before it began, and no half of a
-// write, and its videos must play. LINKREEL_FULL makes 50 changes and 500 visits a second, through
-// 10 kills of the program.
+// TestBackupsUnderLoadAndKills makes backups of a program that receives writes and visits. Some
+// backups are killed or have a full disk, and the program is killed during one of them. Each
+// complete backup must contain every write that was acknowledged before the backup began, and no
+// part of a write without the rest. Its videos must play. With LINKREEL_FULL, the test makes 50
+// changes and 500 visits a second and kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
-	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes are those of half a round
+	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number for half a round
 	full := os.Getenv("LINKREEL_FULL") != ""
 	if full {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
@@ -747,12 +747,12 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		before := backups(t, dir)
 		cmd, out := s.backup(dir, os.Args[0])
 		if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "is full: free some space") || !slices.Equal(backups(t, dir), before) {
-			t.Errorf("a backup on a full disk: %v, %s", err, out)
+			t.Errorf("a backup on a full disk returned %v, want an error about the full disk and no new backup: %s", err, out)
 		}
 		unfinished := s.upload(path)
 		enough()
 
-		// The program dies while a backup runs, and a video is being prepared.
+		// Kill the program while a backup runs and a video is being prepared.
 		cmd, out = s.backup(dir)
 		eventually(t, 30*time.Second, "the backup has begun", func() bool {
 			part, _ := filepath.Glob(filepath.Join(dir, "*.part"))
@@ -763,9 +763,9 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		s.kills.Add(1)
 		p.kill()
 		if err := cmd.Wait(); err != nil && !slices.Equal(backups(t, dir), before) {
-			t.Errorf("a backup of a program that died: %v, %s", err, out)
+			t.Errorf("a failed backup of a killed program left a new backup: %v, %s", err, out)
 		}
-		all = append(all, s.complete(dir)) // of the data directory itself
+		all = append(all, s.complete(dir)) // from the data directory
 		p, _ = i.up()
 		s.down.Store(false)
 		down += time.Since(died)
@@ -779,14 +779,14 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	took := time.Since(began)
 	stop()
 	made, acknowledged := s.visits.Load(), s.acknowledged.Load()
-	t.Logf("%d backups, %d killed, %d on a full disk, %d kills of the program; in %.0f s, %.0f of them down, %d visits (%d not answered) and %d changes acknowledged (%d not)",
+	t.Logf("%d backups, %d killed, %d on a full disk, %d kills of the program; in %.0f s, %.0f of them down, %d visits (%d without a response) and %d acknowledged changes (%d without a response)",
 		len(all), killed, rounds, rounds, took.Seconds(), down.Seconds(), made, s.missed.Load(), acknowledged, s.lost.Load())
 	if killed == 0 {
-		t.Error("no backup was killed before it ended")
+		t.Error("every backup ended before its kill, want one or more killed backups")
 	}
 	up := (took - down).Seconds()
 	if full && (float64(made) < 0.9*up*float64(visits) || float64(acknowledged) < 0.9*up*float64(writes)) {
-		t.Errorf("%.0f visits and %.0f changes a second are too few for this proof", float64(made)/up, float64(acknowledged)/up)
+		t.Errorf("%.0f visits and %.0f changes a second are too few, want at least 90 %% of the planned rates", float64(made)/up, float64(acknowledged)/up)
 	}
 	i.interrupt(p)
 	for _, b := range all {
@@ -794,9 +794,9 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	}
 }
 
-// TestANewerStateOutlivesARestore brings back older records beside newer objects, as a restore of
-// the database does where a bucket has the objects. What the older records do not name must stay:
-// the test goes back to the newer records, and every video plays as before.
+// TestANewerStateOutlivesARestore restores older records while the bucket keeps its newer objects,
+// as after a restore of the database alone. Objects that the older records do not name must stay.
+// The test then returns to the newer records, and every video must play.
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -813,7 +813,8 @@ func TestANewerStateOutlivesARestore(t *testing.T) {
 	added.bytes = s.finished(added)
 	i.interrupt(p)
 
-	// Redis remembers changes that the other records do not have, so it begins anew.
+	// Redis knows changes that the restored records do not have, so give it an empty data
+	// directory.
 	exchange := func(records, keep string) {
 		t.Helper()
 		check(t, os.Rename(s.data("firestore.db"), keep))
@@ -826,9 +827,9 @@ func TestANewerStateOutlivesARestore(t *testing.T) {
 	p, _ = i.up()
 	s.same(old, s.account.isReady(old.id))
 	if got := s.account.do("GET", "/api/v1/videos/"+added.id, nil); got.status != http.StatusNotFound {
-		t.Errorf("a video of after the backup answers %d", got.status)
+		t.Errorf("a video created after the backup returned %d, want 404", got.status)
 	}
-	if files := s.finished(busy); len(files) != len(busy.bytes) { // it is prepared again
+	if files := s.finished(busy); len(files) != len(busy.bytes) { // the restored program prepares it again
 		t.Errorf("the video that was being prepared has %d files, want %d", len(files), len(busy.bytes))
 	}
 	i.interrupt(p)

@@ -65,7 +65,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
-	requests := first.asks() // start before the page loads, because it may request its playlists at once
+	requests := first.asks() // start before the page loads, because it may request its playlists immediately
 	first.open(made.str("shareUrl"))
 	first.unlock("grün 7")
 	first.play()
@@ -148,7 +148,7 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 
 	v = visitor(t, look{})
 	v.open(foreign)
-	eventually(t, patience, "the browser refuses the frame", func() bool {
+	eventually(t, patience, "the browser blocks the frame", func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		return strings.Contains(strings.Join(v.wrong, "\n"), "frame-ancestors")

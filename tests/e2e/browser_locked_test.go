@@ -59,7 +59,7 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 	}
 }
 
-// An owner sets the pages of a domain. If an address is wrong, the error appears beside its
+// An owner sets the pages of a domain. If an address is wrong, the error appears next to its
 // field.
 func TestADomainsPagesInTheBrowser(t *testing.T) {
 	t.Parallel()

@@ -160,7 +160,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	ada := visitor(t, look{})
 	ada.open(s.BaseURL + "/app/sign-in")
 	press(ada, "Continue with Harbour ID")
-	heading(ada, "You are not signed in") // the provider knows her, but she is not a member here
+	heading(ada, "You are not signed in") // the provider accepts her, but she is not a member here
 	if n := len(ada.MustElements("nav.nav")); n != 0 {
 		t.Errorf("a page for an unknown identity has %d navigation bars, want 0", n)
 	}

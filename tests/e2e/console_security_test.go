@@ -127,7 +127,7 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	owner, admin := all["owner"], all["admin"]
 	for name, got := range map[string]page{
 		"an admin makes themselves owner": admin.send("/app/members/"+admin.id+"/role", url.Values{"role": {"owner"}}),
-		"an admin makes somebody owner":   admin.send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"owner"}}),
+		"an admin makes a member owner":   admin.send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"owner"}}),
 		"an admin lowers an owner":        admin.send("/app/members/"+owner.id+"/role", url.Values{"role": {"viewer"}}),
 		"an admin removes an owner":       admin.send("/app/members/"+owner.id+"/remove", nil),
 		"a viewer raises themselves":      all["viewer"].send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"admin"}}),

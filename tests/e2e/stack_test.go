@@ -209,7 +209,7 @@ func clip(t testing.TB, seconds int, size string) string {
 	return path
 }
 
-// put uploads a file in the way of curl -T.
+// put uploads a file as curl -T does.
 func put(t testing.TB, url, path, contentType string) *answer {
 	t.Helper()
 	f, err := os.Open(path)

@@ -161,7 +161,7 @@ func play(ctx context.Context, dir, name string, broken, after time.Duration) er
 	if err := s.watch(ctx, start, broken); err != nil {
 		return err
 	}
-	fmt.Println("   meanwhile:", s.counts.take())
+	fmt.Println("   during the failure:", s.counts.take())
 	endDuring()
 	if err := f.mends(s); err != nil {
 		return err

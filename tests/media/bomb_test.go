@@ -93,10 +93,10 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		ratio := beside.Seconds() / alone.Seconds()
-		t.Logf("%d valid jobs took %.1f s of CPU time alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
+		t.Logf("%d valid jobs took %.1f s of CPU time alone and %.1f s together with %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
 			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
 		if full() && ratio > 1.2 {
-			t.Errorf("beside %s, the valid jobs took %.2f × the CPU time of a run alone, want at most 1.2", b.name, ratio)
+			t.Errorf("together with %s, the valid jobs took %.2f × the CPU time of a run alone, want at most 1.2", b.name, ratio)
 		}
 	}
 }

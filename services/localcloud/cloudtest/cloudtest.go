@@ -1,5 +1,5 @@
 // Package cloudtest gives a test its own Firestore and object storage on free ports of this
-// machine. Both stop when the test ends. Google's clients, and everything that uses them, work with
+// machine. Both stop when the test ends. Google's clients, and all code that uses them, work with
 // these servers without changes.
 package cloudtest
 

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Emulator is Google's Firestore emulator, which few machines have. Tests may share one. The
-// token [EmulatorToken] may do everything on it. The zero value has not been started.
+// Emulator is Google's Firestore emulator. Few machines have it. Several tests can share one. The
+// token [EmulatorToken] allows every call. The zero value is an emulator that has not started.
 type Emulator struct {
 	once sync.Once
 	addr string
@@ -30,9 +30,8 @@ type Emulator struct {
 // EmulatorToken is the bearer token with which the emulator ignores its security rules.
 const EmulatorToken = "owner"
 
-// Address starts the emulator with the first test that asks, and returns its address once it
-// serves. It skips the test, for the reason that is given, if the machine does not have the
-// emulator.
+// Address starts the emulator at the first call, and returns its address once it is ready. If the
+// machine does not have the emulator, Address skips the test and gives without as the reason.
 func (e *Emulator) Address(tb testing.TB, without string) string {
 	tb.Helper()
 	jar := os.Getenv("FIRESTORE_EMULATOR_JAR")
@@ -41,11 +40,11 @@ func (e *Emulator) Address(tb testing.TB, without string) string {
 	}
 	java, err := exec.LookPath("java")
 	if jar == "" || err != nil {
-		tb.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR, and Debian has no package of it. " + without)
+		tb.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR, and Debian has no package for it. " + without)
 	}
 	e.once.Do(func() { e.err = e.start(java, jar) })
 	if e.err != nil {
-		tb.Fatalf("start Google's emulator: %v", e.err)
+		tb.Fatalf("cannot start Google's emulator: %v", e.err)
 	}
 	return e.addr
 }
@@ -63,7 +62,7 @@ func (e *Emulator) start(java, jar string) error {
 	if err != nil {
 		return err
 	}
-	// It outlives the test that asks first.
+	// The context must not end with the test that starts the emulator.
 	e.cmd = exec.CommandContext(context.Background(), java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
@@ -77,17 +76,17 @@ func (e *Emulator) start(java, jar string) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// WaitForReady replaces a polling loop. Any answer shows that the emulator serves.
+	// WaitForReady replaces a polling loop. Any response shows that the emulator is ready.
 	_, err = pb.NewFirestoreClient(conn).ListCollectionIds(
 		ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true),
 	)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("it does not come up: %w", err)
+		return fmt.Errorf("the emulator is not ready after 5 minutes: %w", err)
 	}
 	return nil
 }
 
-// Stop ends the emulator, if a test has started it. After a failure it prints the end of the
+// Stop ends the emulator if a test has started it. If tests have failed, it prints the end of the
 // emulator's log.
 func (e *Emulator) Stop(failed bool) {
 	if e.cmd == nil || e.cmd.Process == nil {

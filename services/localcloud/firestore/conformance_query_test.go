@@ -114,7 +114,7 @@ var queryBehaviours = []behaviour{
 	{name: "where/31 disjunctions are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", make([]int, 31)) }, codes.InvalidArgument)},
 	{name: "where/an empty in is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", []int{}) }, codes.InvalidArgument)},
 	{name: "where/two not-equals are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "!=", 1).Where("g", "!=", "x") }, codes.InvalidArgument)},
-	{name: "where/not-in beside in is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1}).Where("g", "in", []string{"x"}) }, codes.InvalidArgument)},
+	{name: "where/not-in together with in is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1}).Where("g", "in", []string{"x"}) }, codes.InvalidArgument)},
 	{name: "where/two array-contains are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "array-contains", 1).Where("g", "array-contains", 1) }, codes.InvalidArgument)},
 	{name: "order/ascending, ties by id", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc) }, "a b c d")},
 	{name: "order/descending, ties by id descending", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Desc) }, "d c b a")},

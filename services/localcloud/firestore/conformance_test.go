@@ -136,7 +136,7 @@ func wantMissing(t *testing.T, c *gc.Client, path string) {
 // seed writes documents by ID into the collection k.
 func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	t.Helper()
-	b := c.Batch() //nolint:staticcheck // all at once
+	b := c.Batch() //nolint:staticcheck // all in one request
 	for id, d := range docs {
 		b.Set(c.Doc("k/"+id), d)
 	}

@@ -41,10 +41,11 @@ const (
 // emulator is shared by all tests of a run. TestMain stops it.
 var emulator cloudtest.Emulator
 
-// emulatorAddress starts Google's emulator with the first test that asks, or skips the test.
+// emulatorAddress returns the address of Google's emulator, which the first call starts. It skips
+// the test if there is no emulator.
 func emulatorAddress(t *testing.T) string {
 	t.Helper()
-	return emulator.Address(t, "TestConformance holds what both servers were found to do")
+	return emulator.Address(t, "TestConformance checks the results that both servers gave before")
 }
 
 // startEmulator returns a connection to Google's emulator, or skips the test.

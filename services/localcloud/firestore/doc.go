@@ -21,7 +21,7 @@
 //     suitable index. Composite indexes are declared. In collections of more than 100
 //     documents, the first query of each kind builds the index that it needs. That query
 //     waits for it (some seconds for a million documents), and so do commits.
-//   - A file opens at once whatever its size: documents and indexes stay in it and
+//   - A file opens immediately whatever its size: documents and indexes stay in it and
 //     are read through the page cache. Newly declared indexes are built when the file
 //     is opened.
 //   - Only one process at a time can open a file, and a file written by a newer version
@@ -40,7 +40,7 @@
 //
 // See Mode. By default a write to a document that a transaction has read waits for that
 // transaction, and is Aborted after Options.LockTimeout. Of two transactions that wait
-// for each other, one is Aborted at once. Plain reads never wait. A transaction may ask
+// for each other, one is Aborted immediately. Plain reads never wait. A transaction may ask
 // to be optimistic (TransactionOptions.ReadWrite.ConcurrencyMode): it locks nothing and
 // is Aborted at commit when what it read has changed. A transaction expires after a
 // minute without calls.

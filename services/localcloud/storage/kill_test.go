@@ -150,7 +150,7 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 		p = startProcess(t, dir)
 		l.check(t, p)
 		if t.Failed() {
-			t.Fatalf("round %d", round)
+			t.Fatalf("the checks above failed in round %d", round)
 		}
 	}
 	t.Logf("%d kills, %d acknowledged writes, %d sessions", rounds, l.count, len(l.sessions))

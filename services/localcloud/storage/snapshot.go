@@ -260,7 +260,7 @@ func (r *Restore) LeaveOut(b Blob) error {
 	return r.st.db.Update(func(t *bolt.Tx) error { return t.Bucket(inObjects).Delete(objectKey(bucket, name)) })
 }
 
-// Close makes everything durable.
+// Close syncs all data to disk.
 func (r *Restore) Close() error {
 	return errors.Join(syncDir(filepath.Join(r.st.bytes, "data")), r.st.db.Close())
 }

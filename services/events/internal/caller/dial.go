@@ -48,7 +48,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // conceal replaces the error of a refused connection to this machine with the error for our own
-// ports. Otherwise a user who tries all ports could learn which ones are ours.
+// ports. Otherwise a user who tries all ports could find out which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {

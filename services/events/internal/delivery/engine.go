@@ -114,7 +114,7 @@ type Options struct {
 	Restore func(ctx context.Context) (id string, err error)
 }
 
-// Engine is the part of one replica in the delivery.
+// Engine delivers events in one replica.
 type Engine struct {
 	store    Store
 	call     Caller

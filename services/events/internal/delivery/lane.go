@@ -24,8 +24,8 @@ const (
 	maxBad  = 500
 	// accounts limits one account to a twentieth of a pool.
 	accounts = 20
-	// silence is the time for which deliveries of a suspended account are deferred at once. When
-	// the suspension is lifted, [Engine.Resume] sends them immediately.
+	// silence is the time for which deliveries of a suspended account are deferred. When the
+	// suspension is lifted, [Engine.Resume] sends them immediately.
 	silence = 6 * time.Hour
 	// again is the pause before a lane retries a failed read of its deliveries.
 	again = 5 * time.Second

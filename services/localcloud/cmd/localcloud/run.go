@@ -80,7 +80,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address to listen on for your own programs: the JSON API of object storage, which requires the token, and /livez and /readyz")
 	f.StringVar(&o.adminAddr, "admin-addr", "", "address to listen on for /metrics, which needs no token (default: none)")
 	f.StringVar(&o.backupAddr, "backup-addr", "", "address to listen on for backups: all records and objects, for linkreel backup --from (default: none)")
-	f.StringVar(&o.backupTokenFile, "backup-token-file", "", "file with the bearer token of --backup-addr, which needs one of its own; as for --token-file")
+	f.StringVar(&o.backupTokenFile, "backup-token-file", "", "file with the bearer token that --backup-addr requires, in the format of --token-file")
 	f.Var(&o.indexes, "indexes", "firestore.indexes.json with the composite indexes to enforce; may be repeated (default: enforce none)")
 	f.Var(&o.buckets, "bucket", "name of a bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
