@@ -533,6 +533,38 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 	}
 }
 
+// People and programs that write requests know a field by its description alone.
+func TestEveryFieldAndParameterIsDescribed(t *testing.T) {
+	t.Parallel()
+	n := 0
+	described := func(at string, v any) {
+		m, _ := v.(map[string]any)
+		n++
+		// A field of a record that a change ignores is described where the record is.
+		if m["description"] == nil && m["$ref"] == nil && m["readOnly"] == nil {
+			t.Errorf("%s has no description", at)
+		}
+	}
+	visit(document(t), "#", func(at string, m map[string]any) {
+		if strings.Contains(at, "/responses/") {
+			return // these only narrow the fields of an error
+		}
+		if fields, ok := m["properties"].(map[string]any); ok && !strings.HasSuffix(at, "/properties") {
+			for name, field := range fields {
+				described(at+"/"+name, field)
+			}
+		}
+		if params, ok := m["parameters"].([]any); ok {
+			for i, param := range params {
+				described(fmt.Sprint(at, "/parameters/", i), param)
+			}
+		}
+	})
+	if n < 800 {
+		t.Errorf("found %d fields and parameters, want at least 800", n)
+	}
+}
+
 // Lists of codes can grow within a version (docs/versioning.md), so their descriptions say how to
 // handle an unknown code.
 func TestListsThatGrowSaySo(t *testing.T) {

@@ -59,7 +59,7 @@ func TestLogLinesCarryTheTraceOfTheirContext(t *testing.T) {
 		t.Fatalf("log line %q: %v", out.String(), err)
 	}
 	if line["trace_id"] != span.SpanContext().TraceID().String() || line["msg"] != "line\nbroken" {
-		t.Errorf("line %v", line)
+		t.Errorf("log line = %v, want the message and the trace id of the span", line)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 		}
 		in, _ := line["in"].(map[string]any)
 		if line["severity"] != want || line["message"] != "line" || line["account"] != "acc_1" || in["msg"] != "kept" || line["level"] != nil || line["time"] == nil {
-			t.Errorf("%v: %v", level, line)
+			t.Errorf("level %v: log line = %v, want severity %s", level, line, want)
 		}
 	}
 	var out bytes.Buffer
@@ -146,7 +146,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 		t.Errorf("the open request got %d, want 204", got)
 	}
 	if err := <-done; err != nil {
-		t.Errorf("Run = %v", err)
+		t.Errorf("Run = %v, want no error", err)
 	}
 	if want := []string{"request finished", "loop ended", "closed"}; !slices.Equal(log.list, want) {
 		t.Errorf("events in the order %v, want %v", log.list, want)
@@ -338,7 +338,7 @@ func TestALoopCallsAgainAfterATimeAKickAndAFailure(t *testing.T) {
 		time.Sleep(time.Minute)
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want no error", err)
 		}
 		want := []time.Duration{0, time.Minute, 90 * time.Second, 2 * time.Minute}
 		if !slices.Equal(calls, want) {
@@ -366,7 +366,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want no error", err)
 		}
 		// There is no call at one minute, because another loop has taken that turn. Without Redis,
 		// the loop keeps its pace for an hour.

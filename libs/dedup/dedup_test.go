@@ -19,7 +19,7 @@ func TestFirstIsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !s.First(t.Context(), "viewer", time.Hour) || s.First(t.Context(), "viewer", time.Hour) || !s.First(t.Context(), "other", time.Hour) {
-				t.Error("First did not return true exactly once for each viewer")
+				t.Error("First must return true for the first call with each viewer, and false for the second")
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	}
 	for i := range 100 {
 		if n := sum(fmt.Sprint("small", i), 0, 5); n != 5 {
-			t.Errorf("the count of 5 members is %d", n)
+			t.Errorf("the count of 5 members is %d, want 5", n)
 		}
 	}
 	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {

@@ -44,7 +44,7 @@ func TestIconsAreWellFormedAndHidden(t *testing.T) {
 	for _, name := range design.Icons() {
 		svg := string(design.Icon(name))
 		if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil || !strings.Contains(svg, `aria-hidden="true"`) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("icon %s: got error %v, want valid XML with aria-hidden", name, err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestACallWithoutADeadlineEnds(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			if err := call(); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("%v, want DeadlineExceeded", err)
+				t.Errorf("got %v, want DeadlineExceeded", err)
 			}
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("the call took %v, want at most 30s", took)

@@ -49,7 +49,7 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 	}
 	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
 	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
-		t.Errorf("%v, %v; want only the two documents of the first commit", snaps, err)
+		t.Errorf("got %v, %v; want only the two documents of the first commit", snaps, err)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	db, server := openTest(t)
 	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
 	if err := db.Commit(t.Context(), "create", create(db.Doc("k/a"))); !errors.Is(err, firestoredb.ErrExists) || !errors.Is(err, firestoredb.ErrUncertain) {
-		t.Errorf("%v, want ErrExists and ErrUncertain", err)
+		t.Errorf("got %v, want ErrExists and ErrUncertain", err)
 	}
 }
 
@@ -98,6 +98,6 @@ func TestATransactionIsBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls := server.Stats().Calls; calls["BeginTransaction"] != 1 {
-		t.Errorf("calls = %v", calls)
+		t.Errorf("calls = %v, want one BeginTransaction", calls)
 	}
 }

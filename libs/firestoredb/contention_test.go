@@ -64,7 +64,7 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			}
 			var e *apierr.Error
 			if !errors.Is(err, firestoredb.ErrContended) || !errors.As(err, &e) || e.Code != apierr.RateLimited || e.RetryAfter != time.Second {
-				t.Errorf("%v, want ErrContended as a RATE_LIMITED with one second in Retry-After", err)
+				t.Errorf("got %v, want ErrContended as a RATE_LIMITED with one second in Retry-After", err)
 			}
 			if n := server.Stats().Calls["Commit"] - before; n < 12 {
 				t.Errorf("%d attempts, want at least 12", n)
@@ -90,7 +90,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			}
 			// A Commit makes its attempts one after the other within a single timeout.
 			if err := db.Commit(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
-				t.Errorf("%v, want UNAVAILABLE", err)
+				t.Errorf("got %v, want UNAVAILABLE", err)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
-			t.Errorf("%v, want UNAVAILABLE", err)
+			t.Errorf("got %v, want UNAVAILABLE", err)
 		}
 	})
 	t.Run("commit of a transaction without a response, refused when repeated", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		})
 		found, readErr := db.Collection("a").Documents(t.Context()).GetAll()
 		if apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) || len(found) != 1 || readErr != nil {
-			t.Errorf("%v with %d documents, %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
+			t.Errorf("got %v with %d documents, error %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
 		}
 	})
 	t.Run("transaction is cut off before its next commit", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"BeginTransaction"}, Every: 3, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); !errors.Is(err, firestoredb.ErrContended) {
-			t.Errorf("%v, want ErrContended", err)
+			t.Errorf("got %v, want ErrContended", err)
 		}
 	})
 }
@@ -179,7 +179,7 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 	}
 	began := time.Now()
 	if err := ping(t.Context(), db); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
-		t.Errorf("%v after %v, want an immediate refusal", err, time.Since(began))
+		t.Errorf("got %v after %v, want an immediate refusal", err, time.Since(began))
 	}
 }
 

@@ -63,7 +63,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		if want, ok := values[path]; ok {
 			names = append(names, path)
 			if !proto.Equal(x.GetFields()["v"], want) {
-				t.Errorf("%s is %v, want %v", path, x.GetFields()["v"], want)
+				t.Errorf("document %s = %v, want %v", path, x.GetFields()["v"], want)
 			}
 		}
 		return nil
@@ -75,7 +75,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		t.Errorf("the documents are in the order %s, want sorted by name", got)
 	}
 	if err := d.Each(t.Context(), 3, func(*pb.Document) error { read--; return nil }); err != nil || read != len(writes)-3 {
-		t.Errorf("Each with a limit of 3 read %d documents, error %v", len(writes)-read, err)
+		t.Errorf("Each with a limit of 3 read %d documents, error %v; want 3", len(writes)-read, err)
 	}
 	stop := errors.New("stop")
 	if err := d.Each(t.Context(), 0, func(*pb.Document) error { return stop }); !errors.Is(err, stop) {

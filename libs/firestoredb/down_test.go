@@ -43,7 +43,7 @@ func refusesAfter(t *testing.T, failure error, want bool) {
 	db := firestoredb.Use(nil, time.Minute)
 	for range 5 {
 		if err := db.Do(t.Context(), "try", func(context.Context) error { return failure }); err == nil {
-			t.Fatal("Do returned no error")
+			t.Fatal("Do = nil, want the error of the function")
 		}
 		time.Sleep(250 * time.Millisecond) // of the bubble's clock
 	}

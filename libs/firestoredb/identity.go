@@ -50,26 +50,54 @@ func (firstContact) Value(key any) any {
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
-	name, id, err := db.identify(ctx)
+	name, id, err := db.identify(ctx, db.drawIdentity)
 	if err != nil {
 		return "", err
 	}
 	return name + "#" + id, nil
 }
 
+// Peek is [DB.Identity] for a program that only looks: it writes nothing. The identity of an
+// empty database is "".
+func (db *DB) Peek(ctx context.Context) (string, error) {
+	name, id, err := db.identify(ctx, db.nothingStored)
+	if errors.Is(err, errEmpty) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return name + "#" + id, nil
+}
+
+// errEmpty means that a database has no documents.
+var errEmpty = errors.New("the database is empty")
+
+// nothingStored returns [errEmpty], or no identity if there are records without one.
+func (db *DB) nothingStored(ctx context.Context, _ *firestore.DocumentRef) (identityDocument, error) {
+	return identityDocument{}, db.Do(ctx, "look for records", func(ctx context.Context) error {
+		_, err := db.Collections(ctx).Next()
+		if errors.Is(err, iterator.Done) {
+			return errEmpty
+		}
+		return err
+	})
+}
+
 // Installation returns only the random id of [DB.Identity], such as "db_x". A restored copy of the
 // database has the same id, even under another name.
 func (db *DB) Installation(ctx context.Context) (string, error) {
-	_, id, err := db.identify(ctx)
+	_, id, err := db.identify(ctx, db.drawIdentity)
 	return id, err
 }
 
-func (db *DB) identify(ctx context.Context) (name, id string, err error) {
+// identify reads the identity. If there is none, it calls absent.
+func (db *DB) identify(ctx context.Context, absent func(context.Context, *firestore.DocumentRef) (identityDocument, error)) (name, id string, err error) {
 	ctx = firstContact{ctx}
 	ref := db.Collection("installation").Doc("database")
 	d, err := db.readIdentity(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
-		if d, err = db.drawIdentity(ctx, ref); errors.Is(err, ErrNotFound) {
+		if d, err = absent(ctx, ref); errors.Is(err, ErrNotFound) {
 			err = nil // the database has records, but no id
 		}
 	}

@@ -31,6 +31,9 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	}
 	cloud := cloudtest.Start(t, cloudtest.Options{})
 	db := open(cloud.Endpoint, "")
+	if id, err := db.Peek(t.Context()); id != "" || err != nil || cloud.Firestore.Stats().Writes > 0 {
+		t.Errorf("Peek at an empty database = %q, %v, after %d writes; want an empty text and no write", id, err, cloud.Firestore.Stats().Writes)
+	}
 	var wg sync.WaitGroup
 	got := make([]string, 8)
 	for i := range got {
@@ -42,6 +45,9 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 			t.Errorf("identities = %q, want the same name and id in all processes", got)
 			break
 		}
+	}
+	if id, err := db.Peek(t.Context()); id != got[0] || err != nil {
+		t.Errorf("Peek = %q, %v, want %q", id, err, got[0])
 	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
 		t.Errorf("the identity of another empty database is %q, want a different one", other)
@@ -78,9 +84,10 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 				"read":    db.Do(t.Context(), "read", func(context.Context) error { called = true; return nil }),
 				"commit":  db.Commit(t.Context(), "commit", create(db.Doc("links/2"))),
 				"waiting": db.AwaitFormat(t.Context()),
+				"a peek":  func() error { _, err := db.Peek(t.Context()); return err }(),
 			} {
 				if !errors.Is(err, firestoredb.ErrFormat) {
-					t.Errorf("%s: %v, want %v", what, err, firestoredb.ErrFormat)
+					t.Errorf("%s: got %v, want %v", what, err, firestoredb.ErrFormat)
 				}
 			}
 			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {

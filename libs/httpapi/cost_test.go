@@ -206,7 +206,7 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 			t.Errorf("%s: status %d with allowed origin %q, want %d with %q", tt.name, res.StatusCode, got, tt.status, tt.origin)
 		}
 		if tt.status == 204 && (res.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, PATCH" || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Idempotency-Key")) {
-			t.Errorf("%s: %v", tt.name, res.Header)
+			t.Errorf("%s: headers of the preflight = %v, want the route's methods and Idempotency-Key", tt.name, res.Header)
 		}
 	}
 	none := serve(t, httpapi.Options{}, func(a *httpapi.API) { a.Handle("GET", "/api/v1/links/:id", httpapi.Access{}, ok) })

@@ -518,7 +518,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 		"same id in another account": request("PATCH", "/api/v1/things/one", "free", "", "{}"),
 	} {
 		if res, body := ask(t, dial, raw); res.StatusCode != 204 {
-			t.Errorf("%s: status %d with body %v", name, res.StatusCode, body)
+			t.Errorf("%s: status %d with body %v, want 204", name, res.StatusCode, body)
 		}
 	}
 	if len(running) != 0 {

@@ -106,7 +106,7 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 		t.Errorf("AllScopes = %v, DefaultScopes = %v, want all and the first eight", identity.AllScopes, identity.DefaultScopes)
 	}
 	if identity.MembersWrite != 4096 || identity.WebhooksRead != 512 || identity.KeysWrite != 128 || identity.LinksRead != 1 {
-		t.Error("the number of a scope has changed")
+		t.Error("the number of a scope has changed, want it stable because documents contain it")
 	}
 	for i, name := range []string{"free", "creator", "business", "enterprise"} {
 		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
@@ -119,7 +119,7 @@ func TestScopeSets(t *testing.T) {
 	t.Parallel()
 	set := identity.LinksRead | identity.LinksWrite
 	if !set.Has(identity.LinksRead) || !set.Has(set) || !set.Has(0) || set.Has(identity.KeysRead) || set.Has(set|identity.KeysRead) {
-		t.Error("Has returned a wrong result for a pair of scope sets")
+		t.Error("Has must be true for contained sets and false for all other sets")
 	}
 	if got := identity.ParseScopes([]string{"links:write", "links:all", "", "links:read", "links:read"}); got != set {
 		t.Errorf("ParseScopes = %v, want %v", got, set)

@@ -43,7 +43,7 @@ func TestExternalID(t *testing.T) {
 		"a": true, "order #7 ~": true, strings.Repeat("x", 255): true, strings.Repeat("x", 256): false, "": false, "é": false, "a\tb": false, "a\x7f": false,
 	} {
 		if bad := label.ExternalID("externalId", id); (len(bad) == 0) != ok {
-			t.Errorf("ExternalID(%q): %v", id, bad)
+			t.Errorf("ExternalID(%q) = %v, want valid = %v", id, bad, ok)
 		}
 	}
 }

@@ -1,7 +1,6 @@
-// Package lograte keeps what happens a thousand times a second from filling the log. A
-// [Limit] lets one line a minute through and counts what the line stands for. A [State]
-// does the same for something that fails and works again, such as a store. The packages
-// that use them write the lines themselves.
+// Package lograte limits the log lines about frequent occurrences. A [Limit] allows one line a
+// minute and counts the occurrences that the line represents. A [State] does the same for something
+// that fails and recovers, such as a store. The packages that use them write the lines.
 package lograte
 
 import (
@@ -12,8 +11,8 @@ import (
 // Every is the shortest time between two lines.
 const Every = time.Minute
 
-// Limit bounds the lines about one thing. The zero value is ready, and is safe for concurrent
-// use.
+// Limit limits the lines about one kind of occurrence. The zero value is ready for use. A Limit is
+// safe for concurrent use.
 type Limit struct {
 	mu    sync.Mutex
 	begun bool
@@ -21,11 +20,11 @@ type Limit struct {
 	count int64
 }
 
-// Due counts n occurrences. If it is time for a line, it returns how many there were since the
-// last one, and the caller writes the line. Otherwise it returns 0.
+// Due counts n occurrences. If a line is due, it returns the number of occurrences since the last
+// line, and the caller writes the line. Otherwise it returns 0.
 func (l *Limit) Due(now time.Time, n int64) (count int64) { return l.DueAfter(Every, now, n) }
 
-// DueAfter is Due with another time between two lines.
+// DueAfter is like Due, with another time between two lines.
 func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,14 +37,14 @@ func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int
 	return count
 }
 
-// Limits has a [Limit] of a minute for each key, such as the cause of a failure. Keys stay for
-// ever, so nobody else may choose them. The zero value is ready.
+// Limits has a [Limit] of a minute for each key, such as the cause of a failure. Keys are never
+// removed, so callers of the API must not be able to choose them. The zero value is ready for use.
 type Limits[K comparable] struct {
 	mu    sync.Mutex
 	byKey map[K]*Limit
 }
 
-// Due counts an occurrence for the key, as [Limit.Due] does.
+// Due counts an occurrence for the key, like [Limit.Due].
 func (l *Limits[K]) Due(key K, now time.Time) (count int64) {
 	l.mu.Lock()
 	if l.byKey == nil {
@@ -60,24 +59,24 @@ func (l *Limits[K]) Due(key K, now time.Time) (count int64) {
 	return limit.Due(now, 1)
 }
 
-// State bounds the lines about something that fails and works again. The zero value is ready,
-// and is safe for concurrent use.
+// State limits the lines about something that fails and recovers. The zero value is ready for use.
+// A State is safe for concurrent use.
 type State struct {
 	limit Limit
 
 	mu      sync.Mutex
 	failing bool
-	since   time.Time // when the failures began that have not ended
-	told    bool      // there was a line since then
+	since   time.Time // start of the current failure
+	told    bool      // a line was written since then
 }
 
-// Failed notes a failure. If it is time for a line, it returns how many failures there were
-// since the last one, otherwise 0.
+// Failed counts a failure. If a line is due, it returns the number of failures since the last line.
+// Otherwise it returns 0.
 func (s *State) Failed(now time.Time) (times int64) { return s.fail(now, 1) }
 
-// StillFailing is for a caller that counts the failures that last, with Failed, and not every
-// attempt. If there was no line yet about the present one and it is time for it, it returns what
-// Failed would have returned, otherwise 0.
+// StillFailing is for a caller that calls Failed once for each outage instead of for each attempt.
+// If the current outage has no line yet and a line is due, it returns the same number as Failed.
+// Otherwise it returns 0.
 func (s *State) StillFailing(now time.Time) (times int64) {
 	s.mu.Lock()
 	told := s.told
@@ -99,8 +98,8 @@ func (s *State) fail(now time.Time, n int64) (times int64) {
 	return times
 }
 
-// Worked notes that it works. If it failed before and there was a line about that, Worked
-// returns for how long, and the caller writes that it is over.
+// Worked records a success. If it ends a failure with a line, Worked returns the duration of the
+// failure, and the caller logs the recovery.
 func (s *State) Worked(now time.Time) (failed time.Duration, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

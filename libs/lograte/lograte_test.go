@@ -24,10 +24,10 @@ func TestALimitLetsOneLineAMinuteThroughAndCountsTheOthers(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if want := []int64{2, 120, 120}; !slices.Equal(got, want) {
-			t.Errorf("lines of the minute stand for %v, want %v", got, want)
+			t.Errorf("the lines of a minute represent %v occurrences, want %v", got, want)
 		}
 		if len(quick) != 121 {
-			t.Errorf("%d lines of the second, want 121", len(quick))
+			t.Errorf("%d lines with a limit of a second, want 121", len(quick))
 		}
 	})
 }
@@ -48,9 +48,9 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 	t.Parallel()
 	var s lograte.State
 	now := time.Now()
-	at := func(d time.Duration) time.Time { return now.Add(d) }
+	at := now.Add
 	if _, tell := s.Worked(now); tell {
-		t.Error("an end without a failure is told")
+		t.Error("Worked without a failure = true, want false")
 	}
 	if n := s.Failed(at(time.Second)); n != 1 {
 		t.Errorf("Failed = %d, want 1", n)
@@ -61,16 +61,16 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 	if d, tell := s.Worked(at(11 * time.Second)); !tell || d != 10*time.Second {
 		t.Errorf("Worked = %v, %v, want 10s, true", d, tell)
 	}
-	// A short failure within the minute gets no line, and neither does its end.
+	// A short failure within the minute and its end are not logged.
 	if n := s.Failed(at(20 * time.Second)); n != 0 {
 		t.Errorf("Failed within the minute = %d, want 0", n)
 	}
 	if _, tell := s.Worked(at(21 * time.Second)); tell {
-		t.Error("the end of a failure that was not told is told")
+		t.Error("Worked after a failure without a line = true, want false")
 	}
-	// A failure that lasts beyond the minute does.
+	// A failure that lasts longer than the minute is logged.
 	if n := s.Failed(at(30 * time.Second)); n != 0 {
-		t.Errorf("Failed within the minute = %d, want 0", n)
+		t.Errorf("second Failed within the minute = %d, want 0", n)
 	}
 	if n := s.StillFailing(at(40 * time.Second)); n != 0 {
 		t.Errorf("StillFailing within the minute = %d, want 0", n)

@@ -32,7 +32,7 @@ func TestDeclaredSeriesStartAtZero(t *testing.T) {
 		`linkreel_dependency_failures_total{dependency="test",reason="timeout"} 0`,
 	} {
 		if !strings.Contains(rec.Body.String(), line+"\n") {
-			t.Errorf("the output of /metrics does not contain %s", line)
+			t.Errorf("/metrics does not contain the line %s", line)
 		}
 	}
 	if d := metrics.Declared()["test_tries_total"]; len(d.Series) != 2 || len(d.Labels) != 2 {
@@ -48,7 +48,7 @@ func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	rec := httptest.NewRecorder()
 	promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	if strings.Contains(rec.Body.String(), `operation="other"`) {
-		t.Error("the output contains a series of an undeclared operation")
+		t.Error("/metrics contains a series of an undeclared operation, want none")
 	}
 }
 

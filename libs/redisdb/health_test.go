@@ -112,7 +112,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 	w.until(1, func() error { return errorsOf(w.get(), w.set()) })
 	for range 20 {
 		if err := w.get(); err != nil {
-			t.Fatalf("read: %v", err)
+			t.Fatalf("get = %v, want no error", err)
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {

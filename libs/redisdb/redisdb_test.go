@@ -70,7 +70,7 @@ func TestPasswordMayHoldAnyCharacterApartFromTheAddress(t *testing.T) {
 	} {
 		opt, err := Config{URL: addr, Password: odd}.options()
 		if err != nil {
-			t.Errorf("%s: %v", addr, err)
+			t.Errorf("options of %s: got %v, want no error", addr, err)
 			continue
 		}
 		if opt.Username != want.user || opt.Password != want.password {

@@ -22,6 +22,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
@@ -130,6 +133,13 @@ type Log struct {
 	pruning sync.Mutex     // two of them at once would remove the same days
 }
 
+// waitingSince is set when the first note waits, and moves on with each write that succeeds. So
+// it is old only if nothing can be written, also if a write hangs.
+var waitingSince = promauto.NewGauge(prometheus.GaugeOpts{
+	Name: "linkreel_trail_waiting_since_timestamp_seconds",
+	Help: "Since when the oldest note of the trail of what ended has not been written (unix time). 0 if none waits.",
+})
+
 // round is one write. Its error is set before done is closed.
 type round struct {
 	asked bool // somebody waits for it
@@ -183,7 +193,7 @@ func unavailable(err error) error {
 func (l *Log) enqueue(notes []Note) (*round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	added := false
+	idle, added := !l.writing && len(l.waiting) == 0, false
 	for _, n := range notes {
 		if n.Kind == KeyRevoked && l.revoked[n.ID] {
 			continue
@@ -196,6 +206,9 @@ func (l *Log) enqueue(notes []Note) (*round, error) {
 		}
 		keep(l.waiting, n)
 		added = true
+	}
+	if idle && added {
+		waitingSince.SetToCurrentTime()
 	}
 	l.start()
 	if !added {
@@ -272,6 +285,12 @@ func (l *Log) write() {
 			keep(l.waiting, n) // there may be a newer one by now
 		}
 		l.remember(batch)
+		switch {
+		case len(l.waiting) == 0:
+			waitingSince.Set(0)
+		case err == nil: // these came later
+			waitingSince.SetToCurrentTime()
+		}
 		again := l.next.asked || err == nil && len(l.waiting) > 0
 		l.writing = again
 		l.mu.Unlock()

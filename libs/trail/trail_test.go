@@ -495,3 +495,30 @@ func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 		t.Errorf("while all is refused: %+v, want an error", found)
 	}
 }
+
+// TestNotesThatWaitAreMeasured runs alone, because all logs share the gauge.
+func TestNotesThatWaitAreMeasured(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "audit")
+	l := open(t, dir, clock())
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	began := float64(time.Now().Unix())
+	var since float64
+	for _, id := range []string{"key_1", "key_2"} {
+		if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: id}); err == nil {
+			t.Fatal("a note was written into a missing folder")
+		}
+		if got := trail.WaitingSince(); got < began || since != 0 && got != since {
+			t.Errorf("notes wait since %v, want the time of the first (%v)", got, since)
+		}
+		since = trail.WaitingSince()
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, l)
+	if got := trail.WaitingSince(); got != 0 {
+		t.Errorf("all is written, and notes wait since %v", got)
+	}
+}

@@ -667,7 +667,7 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 		t.Errorf("got %d orders, want 1", n)
 	}
 	if _, stranger := w.add(t, func(cfg *links.Config) {
-		cfg.Flush, cfg.CertificateKey = false, "a key that never sealed anything at all"
+		cfg.Flush, cfg.CertificateKey = false, "a key that has never sealed any certificate"
 	}); true {
 		if _, err := w.hello(stranger, "rotated.example.com"); err == nil {
 			t.Error("a replica without the key served the certificate")

@@ -37,7 +37,7 @@ func (r *replica) visits(path string, n int) (led int) {
 			led++
 		case 410:
 		default:
-			r.t.Fatalf("visit: %v, want 302, 410 or 503", v)
+			r.t.Fatalf("visit: %v, want 302 or 410", v)
 		}
 	}
 	return led

@@ -75,9 +75,10 @@ type Config struct {
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
 	// SpoolBytes limits the size of the spool. Further clicks are lost, and a metric counts them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
-	// ClickBudget is how long a redirect waits for Redis before its click goes to the spool.
+	// ClickBudget is the time that a redirect waits for Redis before its click is written to the spool.
 	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
-	// Flush allows this replica to write click counts to Firestore. The replicas elect one writer.
+	// Flush allows this replica to write click counts to Firestore. For each partition, the replicas
+	// elect one writer.
 	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
 	// CountryHeader is the name of the header in which a trusted proxy sends a visitor's
 	// country, such as CF-IPCountry.
@@ -107,7 +108,7 @@ type Config struct {
 	// at least 32 characters, separated by commas. The first key encrypts, and all keys can
 	// decrypt.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
-	// CertificateSweep is how often the service looks for certificates that must be renewed.
+	// CertificateSweep is the interval between two searches for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
 	// SplitKey is an input of the hash by which rules with a percentage divide visitors. With a new
 	// key, visitors may move to other shares. It may be empty.
@@ -137,8 +138,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	b := &building{Config: cfg, svc: svc}
 	for _, part := range []func(context.Context) error{
 		b.openStores,  // Firestore, Redis, auth's keys
-		b.openMemory,  // the cache of links and domains, and the log that tells replicas of changes
-		b.openClicks,  // the click log, and the loops that count it
+		b.openMemory,  // the cache of links and domains, and the log that notifies replicas of changes
+		b.openClicks,  // the click log, and the loops that count its clicks
 		b.openRecords, // links and domains
 		b.makeServices,
 		b.makeListeners,

@@ -171,7 +171,8 @@ func diff(a, b map[string]string) (names []string) {
 	return names
 }
 
-// fill adds copies of the stack's links, and objects of up to size bytes.
+// fill adds copies of the stack's links and videos, and ten objects of up to size bytes for each
+// video.
 func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	t.Helper()
 	db, err := s.Firestore.Client(t.Context(), project)
@@ -183,7 +184,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 		t.Fatal(err)
 	}
 	defer records.Close()
-	for _, collection := range []string{"links", "slugs"} {
+	for collection, n := range map[string]int{"links": links, "slugs": links, "videos": objects / 10, "videoSlugs": objects / 10} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
 			t.Fatalf("%s: %v, %v", collection, some, err)
@@ -193,7 +194,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 			t.Fatal(err)
 		}
 		var writes []*pb.Write
-		for i := range links {
+		for i := range n {
 			name := fmt.Sprintf("%s-copy-%d", first.GetName(), i)
 			writes = append(writes, &pb.Write{Operation: &pb.Write_Update{Update: &pb.Document{Name: name, Fields: first.GetFields()}}})
 		}

@@ -107,7 +107,7 @@ func benchBackup(ctx context.Context) error {
 	}
 	fmt.Printf("%-22s %8.1f %10s %12.1f\n", "restore", took.Seconds(), "", (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 	fmt.Printf("RTO: %.1f s from the restore's begin to the first redirect.\n", rto.Seconds())
-	fmt.Printf("RPO: the pause between backups, and %.1f s, in which the next backup is made.\n", rows[2].took.Seconds())
+	fmt.Printf("RPO: what changed since the last backup began, which is the pause between backups and the %.1f s of the next one.\n", rows[2].took.Seconds())
 	return nil
 }
 

@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // mounts lists the pods with a container that gets a Secret, as files or in its environment.
@@ -35,7 +38,10 @@ const (
 	localcloud = "StatefulSet try-linkreel-localcloud"
 )
 
-// Only the backup job and localcloud have the token, and only the job can reach the port. Without
+// firstBackup matches the Job of the first backup.
+var firstBackup = regexp.MustCompile(`^Job try-linkreel-backup-[0-9a-f]{8}$`)
+
+// Only the backup jobs and localcloud have the token, and only the jobs can reach the port. Without
 // backup.enabled, localcloud does not open this port.
 func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	t.Parallel()
@@ -56,8 +62,19 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := pods(objects)
-	if got := mounts(all, "try-linkreel-backup"); !slices.Equal(got, []string{backupJob, localcloud}) && !slices.Equal(got, []string{localcloud, backupJob}) {
-		t.Errorf("the backup token is in %v, want the backup job and localcloud", got)
+	var jobs []string
+	for _, p := range all {
+		if p.owner == backupJob || firstBackup.MatchString(p.owner) {
+			jobs = append(jobs, p.owner)
+		}
+	}
+	if len(jobs) != 2 {
+		t.Fatalf("backups are made by %v, want a CronJob, and a Job for the first one", jobs)
+	}
+	got, want := mounts(all, "try-linkreel-backup"), append(slices.Clone(jobs), localcloud)
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("the backup token is in %v, want %v", got, want)
 	}
 	args := fmt.Sprint(containerOf(t, all, localcloud, "localcloud")["args"])
 	if !strings.Contains(args, "--backup-addr=:8087 --backup-token-file=/etc/linkreel-backup/token") {
@@ -80,8 +97,8 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	for _, p := range all {
 		from := slices.ContainsFunc(listAt(policies[localcloud], "ingress"), func(rule object) bool { return allowsFrom(rule, 8087, *target, p) })
 		to := policies[p.owner] == nil || slices.ContainsFunc(listAt(policies[p.owner], "egress"), func(rule object) bool { return allows(rule, "to", 8087, target) })
-		if (from && to) != (p.owner == backupJob) {
-			t.Errorf("%s can reach the backup port: %v, want only the backup job", p.owner, from && to)
+		if (from && to) != slices.Contains(jobs, p.owner) {
+			t.Errorf("%s can reach the backup port: %v, want only the backup jobs", p.owner, from && to)
 		}
 	}
 	job := policies[backupJob]
@@ -112,6 +129,39 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 				t.Errorf("with restore.enabled=%v, the CronJob does not run one backup at a time in UTC with a deadline, or its suspension is wrong: %v", restoring, o)
 			}
 		}
+	}
+}
+
+// TestTheFirstBackupIsMadeAtOnce compares the Job of the first backup with the CronJob. A Job cannot
+// be changed, so a Job of another program has another name. A restore needs no new backup.
+func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for values, want := range map[string]bool{
+		"backup.enabled=true":                      true,
+		"backup.enabled=true,image.tag=another":    true,
+		"backup.enabled=true,restore.enabled=true": false,
+	} {
+		objects, err := render(t, "--set", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := pods(objects)
+		at := slices.IndexFunc(all, func(p pod) bool { return firstBackup.MatchString(p.owner) })
+		if (at >= 0) != want {
+			t.Errorf("with %s there is a Job for the first backup: %v, want %v", values, at >= 0, want)
+		}
+		if at < 0 {
+			continue
+		}
+		names[all[at].owner] = true
+		got, want := containerOf(t, all, all[at].owner, "backup"), containerOf(t, all, backupJob, "backup")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the first backup is made in another way (-CronJob +Job):\n%s", diff)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("the Jobs of two versions are %v, want two names", names)
 	}
 }
 

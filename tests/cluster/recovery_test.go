@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/trail"
 )
 
@@ -77,6 +78,36 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			if !strings.Contains(recipe, want) {
 				t.Errorf("docs/recovery.md does not contain %s", want)
 			}
+		}
+	})
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		objects, err := renderAs(t, "linkreel", "linkreel")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, o := range objects {
+			if o.kind() != "StatefulSet" || !strings.HasSuffix(o.name(), "-redis") {
+				continue
+			}
+			want = append(want, "scale statefulset/"+o.name()+" --replicas=0", "pod/"+o.name()+"-0", "scale statefulset/"+o.name()+" --replicas=1")
+			for _, claim := range listAt(o, "spec", "volumeClaimTemplates") {
+				want = append(want, "delete pvc "+claim.name()+"-"+o.name()+"-0 ")
+			}
+		}
+		if len(want) != 4 {
+			t.Fatalf("the chart's Redis: %q", want)
+		}
+		// Every key of Redis that the code names begins as one of those that the recipe deletes. A test
+		// of services/standalone compares the recipe with the keys of a running installation.
+		for _, want := range append(want, "'lr:*'", "'{lr:*'", "'"+strings.TrimSuffix(queue.StreamKey("*"), "}")+"'", "LINKREEL_CLICKS_REDIS_URL") {
+			if !strings.Contains(recipe, want) {
+				t.Errorf("it does not say %s", want)
+			}
+		}
+		if stop, empty, start := strings.Index(recipe, "linkreel --replicas=0"), strings.Index(recipe, want[0]), strings.Index(recipe, "helm upgrade"); stop < 0 || empty < stop || start < empty {
+			t.Error("Redis is not emptied between the end of the services and their start")
 		}
 	})
 	t.Run("the Job", func(t *testing.T) {

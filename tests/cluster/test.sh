@@ -5,7 +5,7 @@
 #   test.sh [CASE]...      default: all, in the order below
 #
 # ROLLOUTS (10) restarts of each service, RATE (200) requests a second meanwhile, LINKS (10,000)
-# links before the case upgrade.
+# links before the cases upgrade and backup.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -763,47 +763,115 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
-## backup: the CronJob's job copies a release, and the copy is checked. The volumes of localcloud and Redis are lost, and a restore brings everything back that was acknowledged before the backup began. A restore over other data is refused, and no pod but the job reaches the port of backups.
+## backup: the CronJob copies a release while links are made, and the copy is checked. The volumes of localcloud and Redis are lost, and the steps of docs/recovery.md bring back everything that was acknowledged before the backup began; a key that was revoked since stays revoked. A restore over other data is refused, and no pod but the job reaches the port of backups.
 case_backup() {
-	local link line pod ours
-	local with=backup.enabled=true,backup.volume.size=10Gi
-	mapfile -t ours < <(ours)
-	installed --set $with
+	local before later line pod
+	installed
+	# All pods are on one node, so ReadWriteOnce is enough for the trail.
+	k apply -f - >/dev/null <<-END
+		apiVersion: v1
+		kind: PersistentVolumeClaim
+		metadata: {name: audit}
+		spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+	END
+	cat >"$work/backup.yaml" <<-END
+		backup: {enabled: true, volume: {size: 10Gi}}
+		auth:
+		  env: {LINKREEL_AUDIT_DIR: /audit}
+		  extraVolumes: [{name: audit, persistentVolumeClaim: {claimName: audit}}]
+		  extraVolumeMounts: [{name: audit, mountPath: /audit}]
+		restore: {auditClaim: audit}
+	END
+	upgrade --values "$work/backup.yaml" --set 'backup.schedule=* * * * *'
+	await 120 scheduled
+	ok "the schedule made a backup: $(k get cronjob/$release-backup -o jsonpath='{.status.lastSuccessfulTime}')"
+	upgrade --values "$work/backup.yaml"
+	await 60 idle
 	await 60 reached
-	check setup >"$work/kept.json"
-	link=$(jq -r .shortUrl "$work/kept.json")
-	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke before the backup failed"; }
-	k create job --from=cronjob/$release-backup backup-now >/dev/null
-	k wait --for condition=Complete job/backup-now --timeout 120s >/dev/null || { k logs job/backup-now; die "no backup"; }
-	ok "the job says: $(k logs job/backup-now | head -n 1)"
+	check fill --count "${LINKS:-10000}" --videos 5
+	keeping keep backup_now
+	before=$(<"$work/before.txt")
+	grep '^{' "$work/keep.txt" >"$work/kept.json"
+	ok "the job took $(<"$work/took.txt") s while links were made, and none failed: $(k logs job/backup-now | head -n 1)"
 	k create job --from=cronjob/$release-backup verify --dry-run=client -o json |
 		jq '.spec.template.spec.containers[0].args = ["restore", "--verify", "--without-keys", "/backups"]' | k apply -f - >/dev/null
 	k wait --for condition=Complete job/verify --timeout 120s >/dev/null || { k logs job/verify; die "the backup cannot be restored"; }
-	pod=$(pod_of localcloud)
-	pod=$(k get "pod/$pod" -o jsonpath='{.status.podIP}')
+	ok "$(k logs job/verify | tail -n 1)"
+	pod=$(k get "pod/$(pod_of localcloud)" -o jsonpath='{.status.podIP}')
 	for line in backup:ok auth:refused videos:refused; do reaches "${line%:*}" "$pod:8087" "${line#*:}"; done
 	check setup >"$work/later.json"
+	operator
+	curl -fsS -X DELETE -H "Authorization: Bearer $(token)" "$(operator_url)/admin/v1/keys/$(jq -r .endedId "$work/kept.json")"
 	# Nothing is lost yet, and a restore must not overwrite existing data.
-	h upgrade $release "$chart" "${ours[@]}" --set "$with,restore.enabled=true" >/dev/null
+	replace --values "$work/backup.yaml" --set restore.enabled=true
 	await 120 says 'holds data that no restore has written'
 	ok "over other data: $(k logs $release-localcloud-0 -c restore | tail -n 1)"
-	k scale statefulset/$release-localcloud statefulset/$release-redis --replicas 0 >/dev/null
-	k wait --for delete pod/$release-localcloud-0 pod/$release-redis-0 --timeout 120s >/dev/null
-	k delete pvc data-$release-localcloud-0 data-$release-redis-0 --timeout 120s >/dev/null
-	k scale statefulset/$release-localcloud statefulset/$release-redis --replicas 1 >/dev/null
-	await 180 says '^Restored '
-	k rollout restart deployment -l app.kubernetes.io/instance=$release >/dev/null
-	await 240 settled
-	await 60 reached
-	[ "$(status "$link")" = 302 ] || die "$link, from before the backup, is lost"
-	[ "$(status "$(jq -r .shortUrl "$work/later.json")")" = 404 ] || die "the link that was created after the backup still exists, so no data was lost"
-	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the restore failed"; }
-	ok "$(k logs $release-localcloud-0 -c restore | grep '^Restored ')"
+	restore
+	check kept --records "$work/kept.json" --before "$before" >"$work/compared.txt" 2>&1 || { cat "$work/compared.txt"; die "the restore is not what was kept"; }
+	ok "after the restore: $(grep '^ok ' "$work/compared.txt" | cut -c6- | paste -sd ';')"
+	later=$(jq -r .shortUrl "$work/later.json")
+	[ "$(status "$later")" = 404 ] || die "$later, which was made after the backup, still exists, so no data was lost"
+	operator
+	waits true || die "webhooks and the janitor do not wait after the restore"
+	curl -fsS -X POST -H "Authorization: Bearer $(token)" -H 'Content-Type: application/json' \
+		-d "$(jq '{restoreId, webhooks: true, janitor: true}' "$work/recovery.json")" "$(operator_url)/admin/v1/recovery/resume" >/dev/null
+	waits false || die "webhooks and the janitor still wait"
+	smoke "Ingress after the restore"
 	k delete pod $release-localcloud-0 --wait >/dev/null
 	await 120 says 'Nothing to do'
 	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue although a restore is enabled"
 	await 240 settled
+	upgrade --values "$work/backup.yaml"
+	k delete job backup-now >/dev/null
+	await 60 reached
+	backup_now
+	ok "the next backup took $(<"$work/took.txt") s: $(k logs job/backup-now | head -n 1)"
 	installed
+}
+scheduled() { [ -n "$(k get cronjob/$release-backup -o jsonpath='{.status.lastSuccessfulTime}')" ]; }
+idle() { [ -z "$(k get cronjob/$release-backup -o jsonpath='{.status.active}')" ]; }
+# backup_now: make a backup as docs/recovery.md says.
+backup_now() {
+	local start=$EPOCHREALTIME
+	date --utc +%FT%T.%NZ >"$work/before.txt"
+	k create job --from=cronjob/$release-backup backup-now >/dev/null
+	k wait --for condition=Complete job/backup-now --timeout 120s >/dev/null || { k logs job/backup-now; die "no backup"; }
+	since "$start" >"$work/took.txt"
+}
+# since TIME: print the seconds since then.
+since() { jq -n "($EPOCHREALTIME - $1) * 10 | round / 10"; }
+# replace VALUE...: helm upgrade that does not wait for pods.
+replace() {
+	local ours
+	mapfile -t ours < <(ours)
+	h upgrade $release "$chart" "${ours[@]}" "$@" >/dev/null
+}
+# restore: lose the volumes, follow the steps of docs/recovery.md, and print the seconds after which each step had its effect.
+restore() {
+	local start=$EPOCHREALTIME laps=()
+	k delete deployment,statefulset -l app.kubernetes.io/instance=$release >/dev/null
+	k wait --for delete pod -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component notin (test, backup)" --timeout 120s >/dev/null
+	laps+=("all pods stopped $(since "$start")")
+	k delete pvc data-$release-localcloud-0 data-$release-redis-0 --timeout 120s >/dev/null
+	laps+=("claims deleted $(since "$start")")
+	k patch secret $release --type=merge -p "{\"stringData\":{\"token-secret\":\"$(openssl rand -hex 32)\"}}" >/dev/null
+	replace --values "$work/backup.yaml" --set restore.enabled=true
+	laps+=("helm upgrade returned $(since "$start")")
+	await 180 says '^Restored '
+	laps+=("volumes filled $(since "$start")")
+	await 120 redirects "$(jq -r '.links[0].shortUrl' "$work/kept.json")"
+	laps+=("first redirect $(since "$start")")
+	await 240 settled
+	await 60 reached
+	laps+=("every pod ready $(since "$start")")
+	ok "seconds since the beginning of the restore: $(printf '%s, ' "${laps[@]}")after $(k logs $release-localcloud-0 -c restore | grep '^Restored ')"
+	k logs $release-localcloud-0 -c restore | sed 's/^/       /'
+}
+redirects() { [ "$(status "$1")" = 302 ]; }
+# waits BOOL: test whether webhooks and the janitor wait for the operator.
+waits() {
+	curl -fsS -H "Authorization: Bearer $(token)" "$(operator_url)/admin/v1/recovery" >"$work/recovery.json"
+	jq -e ".webhooksPaused == $1 and .janitorPaused == $1" "$work/recovery.json" >/dev/null
 }
 # says TEXT: test whether the restore of localcloud's pod has logged a line that matches TEXT.
 says() { k logs $release-localcloud-0 -c restore 2>/dev/null | grep -q "$1"; }

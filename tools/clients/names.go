@@ -1,6 +1,6 @@
 package main
 
-// typeNames are the Go names of schemas whose Go name differs from the contract's.
+// typeNames are the Go names of schemas, if they differ from the names in the contract.
 var typeNames = map[string]string{
 	"LinkList": "LinkPage", "TagList": "TagPage", "DomainCertificate": "Certificate", "DeliveryAttempt": "Attempt",
 	"BulkItemError": "BulkItemFail",
@@ -16,7 +16,7 @@ var objectNames = map[string]string{
 	"Delivery.event": "DeliveryEvent",
 }
 
-// fieldNames are the Go names of fields whose Go name differs from the contract's.
+// fieldNames are the Go names of fields, if they differ from the names in the contract.
 var fieldNames = map[string]string{
 	"LinkSummary._id": "UnderscoreID", "VideoSummary._id": "UnderscoreID", "KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }

@@ -91,6 +91,8 @@ type LinkRuleWhen struct {
 	Country []string `json:"country,omitempty"`
 	// `mobile` is accepted too, and shown as `phone`.
 	Device []string `json:"device,omitempty"`
+	// The visitor's operating system. It is independent of `device`: a phone may have `ios`, `android`
+	// or `other`.
 	System []string `json:"system,omitempty"`
 	// Tags (BCP 47) of the languages that the visitor prefers most. `de` matches a visitor with
 	// `de-AT`; `de-CH` does not match one with `de`.
@@ -112,11 +114,14 @@ type LinkUpdate struct {
 	// New destination. Cannot be null.
 	URL httpapi.Optional[string] `json:"url"`
 	// New private label, null clears.
-	Title         httpapi.Optional[string]        `json:"title"`
-	ExpiresAt     httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
-	OGTitle       httpapi.Optional[string]        `json:"ogTitle"`
-	OGDescription httpapi.Optional[string]        `json:"ogDescription"`
-	OGImage       httpapi.Optional[string]        `json:"ogImage"`
+	Title     httpapi.Optional[string]        `json:"title"`
+	ExpiresAt httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
+	// New title in social previews; null clears.
+	OGTitle httpapi.Optional[string] `json:"ogTitle"`
+	// New text in social previews; null clears.
+	OGDescription httpapi.Optional[string] `json:"ogDescription"`
+	// Address of a new picture for social previews; null clears.
+	OGImage httpapi.Optional[string] `json:"ogImage"`
 	// Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same
 	// tag.
 	Tags httpapi.Optional[[]string] `json:"tags"`
@@ -155,7 +160,8 @@ type LinkUpdate struct {
 type LinkSummary struct {
 	// Id of the link; the same as `id`.
 	UnderscoreID string `json:"_id"`
-	ID           string `json:"id"`
+	// Id of the link.
+	ID string `json:"id"`
 	// As typed at creation.
 	Slug string `json:"slug"`
 	// Exactly as given.
@@ -174,27 +180,35 @@ type LinkSummary struct {
 	ExpiresAt *int64 `json:"expiresAt"`
 	Status    string `json:"status"`
 	// As given.
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
-	Archived   bool     `json:"archived"`
+	Tags []string `json:"tags"`
+	// Id that the record has in another system, or null.
+	ExternalID *string `json:"externalId"`
+	// Archived links keep redirecting; lists can leave them out.
+	Archived bool `json:"archived"`
 	// HTTP status of the redirect.
-	RedirectType int  `json:"redirectType"`
+	RedirectType int `json:"redirectType"`
+	// Whether the visitor's query is added to the destination.
 	ForwardQuery bool `json:"forwardQuery"`
-	ForwardPath  bool `json:"forwardPath"`
+	// Whether a path after the slug is appended to the destination's path.
+	ForwardPath bool `json:"forwardPath"`
 	// Milliseconds since 1970.
-	StartsAt   *int64  `json:"startsAt"`
+	StartsAt *int64 `json:"startsAt"`
+	// Where visitors are sent after the link has ended, or null.
 	ExpiredURL *string `json:"expiredUrl"`
 	// Whether visitors are asked for a password.
-	HasPassword bool   `json:"hasPassword"`
-	MaxClicks   *int64 `json:"maxClicks"`
+	HasPassword bool `json:"hasPassword"`
+	// At most this many visits are redirected; null is no limit.
+	MaxClicks *int64 `json:"maxClicks"`
 	// Whether the link has rules.
 	HasRules bool `json:"hasRules"`
 }
 
 // LinkPage is one page of a list of links.
 type LinkPage struct {
-	Data    []LinkSummary `json:"data"`
-	HasMore bool          `json:"hasMore"`
+	// The items of the page.
+	Data []LinkSummary `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
 	// Pass as `cursor` for the next page; null on the last.
 	NextCursor *int64 `json:"nextCursor"`
 }
@@ -206,8 +220,10 @@ type LinkCreated struct {
 	// ISO 8601 date and time in UTC.
 	CreatedAt string `json:"createdAt"`
 	// As given
-	Tags           []string `json:"tags"`
-	ExternalID     *string  `json:"externalId"`
+	Tags []string `json:"tags"`
+	// Id that the record has in another system, or null.
+	ExternalID *string `json:"externalId"`
+	// Archived links keep redirecting; lists can leave them out.
 	Archived       bool     `json:"archived"`
 	ImportedClicks *int64   `json:"importedClicks,omitempty"`
 	Link           Link     `json:"link"`
@@ -219,17 +235,22 @@ type Link struct {
 	LinkSummary
 
 	// When and why the operator took the link down. Null when it is not taken down.
-	TakenDown     *TakenDown `json:"takenDown"`
-	OGTitle       *string    `json:"ogTitle"`
-	OGDescription *string    `json:"ogDescription"`
-	OGImage       *string    `json:"ogImage"`
-	Rules         []LinkRule `json:"rules"`
-	UpdatedAt     int64      `json:"updatedAt"`
+	TakenDown *TakenDown `json:"takenDown"`
+	// Title in social previews.
+	OGTitle *string `json:"ogTitle"`
+	// Text in social previews.
+	OGDescription *string `json:"ogDescription"`
+	// Address of the picture in social previews.
+	OGImage *string `json:"ogImage"`
+	// The rules, in the order in which they are tried.
+	Rules     []LinkRule `json:"rules"`
+	UpdatedAt int64      `json:"updatedAt"`
 }
 
 // TakenDown tells when and why the operator took a record down.
 type TakenDown struct {
-	At     int64  `json:"at"`
+	At int64 `json:"at"`
+	// The reason that the operator gave.
 	Reason string `json:"reason"`
 }
 
@@ -257,7 +278,9 @@ type SlugAvailable struct {
 
 // LinkUpdated is the response to an update of a link.
 type LinkUpdated struct {
-	Success       bool     `json:"success"`
+	// Always true.
+	Success bool `json:"success"`
+	// Slug of the link.
 	Slug          string   `json:"slug"`
 	Link          Link     `json:"link"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
@@ -281,10 +304,14 @@ type DomainStats struct {
 
 // DomainDay is part of a request or response body.
 type DomainDay struct {
-	Date     string `json:"date"`
-	Home     int64  `json:"home"`
-	NotFound int64  `json:"notFound"`
-	Ended    int64  `json:"ended"`
+	// The day, UTC.
+	Date string `json:"date"`
+	// Visits of the start page.
+	Home int64 `json:"home"`
+	// Visits of addresses that no link has.
+	NotFound int64 `json:"notFound"`
+	// Visits of links that have ended.
+	Ended int64 `json:"ended"`
 }
 
 // LinkStats are the clicks of a link over a range of days.
@@ -301,7 +328,8 @@ type LinkStats struct {
 	Referrers []HostClicks `json:"referrers"`
 	// ISO 3166 two-letter codes, most clicks first; empty when unknown.
 	Countries []CountryClicks `json:"countries"`
-	Devices   []DeviceClicks  `json:"devices"`
+	// Clicks by kind of device.
+	Devices []DeviceClicks `json:"devices"`
 	// Clicks by rule, under the name that the rule had at the time of the click, most clicks first. An
 	// empty name means that no rule applied. One day of one link names at most 50 rules; clicks of
 	// further rules are counted under `(other)`.
@@ -310,32 +338,42 @@ type LinkStats struct {
 
 // DayClicks are the clicks of a UTC day.
 type DayClicks struct {
-	Date   string `json:"date"`
-	Clicks int64  `json:"clicks"`
+	// The day, UTC.
+	Date string `json:"date"`
+	// Clicks of the day.
+	Clicks int64 `json:"clicks"`
 }
 
 // HostClicks are the clicks from a referring host.
 type HostClicks struct {
-	Host   string `json:"host"`
-	Clicks int64  `json:"clicks"`
+	// Host of the page with the link; empty if the browser named none.
+	Host string `json:"host"`
+	// Clicks from there.
+	Clicks int64 `json:"clicks"`
 }
 
 // CountryClicks are the clicks of a country.
 type CountryClicks struct {
+	// Two letters (ISO 3166-1); empty if unknown.
 	Country string `json:"country"`
-	Clicks  int64  `json:"clicks"`
+	// Clicks from there.
+	Clicks int64 `json:"clicks"`
 }
 
 // DeviceClicks are the clicks of a kind of device.
 type DeviceClicks struct {
+	// Kind of device. A phone is `mobile`.
 	Device string `json:"device"`
-	Clicks int64  `json:"clicks"`
+	// Clicks with it.
+	Clicks int64 `json:"clicks"`
 }
 
 // RuleClicks are the clicks that a rule of the link redirected.
 type RuleClicks struct {
-	Rule   string `json:"rule"`
-	Clicks int64  `json:"clicks"`
+	// Name of the rule.
+	Rule string `json:"rule"`
+	// Clicks that the rule decided.
+	Clicks int64 `json:"clicks"`
 }
 
 // BulkCreate creates links. Each item succeeds or fails independently.
@@ -348,18 +386,22 @@ type BulkCreate struct {
 // BulkUpdate applies one change to several links.
 type BulkUpdate struct {
 	IDs []string `json:"ids"`
-	Set BulkSet  `json:"set"`
+	// What changes in each of the links.
+	Set BulkSet `json:"set"`
 }
 
 // BulkSet contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
 // AddTags or RemoveTags.
 type BulkSet struct {
 	// Replaces all tags.
-	Tags       httpapi.Optional[[]string]      `json:"tags"`
-	AddTags    []string                        `json:"addTags"`
-	RemoveTags []string                        `json:"removeTags"`
-	Archived   httpapi.Optional[bool]          `json:"archived"`
-	ExpiresAt  httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
+	Tags httpapi.Optional[[]string] `json:"tags"`
+	// Tags that are added to those of each link.
+	AddTags []string `json:"addTags"`
+	// Tags that are removed from each link; those that a link does not have are ignored.
+	RemoveTags []string `json:"removeTags"`
+	// Whether the links are archived. Archived links keep redirecting; lists can leave them out.
+	Archived  httpapi.Optional[bool]          `json:"archived"`
+	ExpiresAt httpapi.Optional[jsdate.Moment] `json:"expiresAt"`
 }
 
 // BulkDelete deletes several links.
@@ -377,8 +419,9 @@ type BulkChanged struct {
 // BulkChange is the result of one link: Data if Status is 200, otherwise Error.
 type BulkChange struct {
 	// The id that was sent.
-	ID     string `json:"id"`
-	Status int    `json:"status"`
+	ID string `json:"id"`
+	// The status that a request for this link alone would have.
+	Status int `json:"status"`
 	// The link that was changed or deleted.
 	Data  *BulkLink     `json:"data,omitempty"`
 	Error *BulkItemFail `json:"error,omitempty"`
@@ -387,8 +430,9 @@ type BulkChange struct {
 // BulkChangeDone is a link that was changed or deleted.
 type BulkChangeDone struct {
 	// The id that was sent.
-	ID     string `json:"id"`
-	Status int    `json:"status"`
+	ID string `json:"id"`
+	// The status that a request for this link alone would have.
+	Status int `json:"status"`
 	// The link that was changed or deleted.
 	Data BulkLink `json:"data"`
 }
@@ -403,17 +447,22 @@ type BulkChangeFailed struct {
 
 // BulkLink is a link in the response to a bulk request.
 type BulkLink struct {
-	ID             string `json:"id"`
-	ShortURL       string `json:"shortUrl"`
-	Slug           string `json:"slug"`
+	// Id of the link.
+	ID string `json:"id"`
+	// The short address.
+	ShortURL string `json:"shortUrl"`
+	// Last part of the short address.
+	Slug string `json:"slug"`
+	// Where visits lead that no rule matches.
 	DestinationURL string `json:"destinationUrl"`
 }
 
 // BulkItemFail tells why an item was rejected.
 type BulkItemFail struct {
-	Code    apierr.Code `json:"code"`
-	Message string      `json:"message"`
-	DocURL  string      `json:"docUrl"`
+	Code apierr.Code `json:"code"`
+	// For people; may change.
+	Message string `json:"message"`
+	DocURL  string `json:"docUrl"`
 	// The item's `url`, or empty when it had none. Only items of a create have one.
 	URL string `json:"url"`
 	// The fields that are wrong, at least the first; `moreDetails` counts the rest.
@@ -424,8 +473,10 @@ type BulkItemFail struct {
 
 // TagPage is one page of the account's tags.
 type TagPage struct {
-	Data    []Tag `json:"data"`
-	HasMore bool  `json:"hasMore"`
+	// The items of the page.
+	Data []Tag `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
 	// Pass as `cursor` for the next page; null on the last.
 	NextCursor *string `json:"nextCursor"`
 }
@@ -452,6 +503,7 @@ type BulkResults struct {
 
 // BulkResult is the result of an item: Data if Status is 201, otherwise Error.
 type BulkResult struct {
+	// The status that a request for this item alone would have.
 	Status        int           `json:"status"`
 	Data          *BulkLink     `json:"data,omitempty"`
 	IgnoredFields []string      `json:"ignoredFields,omitempty"`
@@ -460,6 +512,7 @@ type BulkResult struct {
 
 // BulkItemCreated is an item that was created.
 type BulkItemCreated struct {
+	// The status that a request for this item alone would have.
 	Status        int      `json:"status"`
 	Data          BulkLink `json:"data"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
@@ -480,15 +533,18 @@ type DomainCreate struct {
 
 // Domain is a custom host name.
 type Domain struct {
+	// Id of the domain.
 	ID string `json:"id"`
 	// In lower case.
 	Hostname string `json:"hostname"`
-	Status   string `json:"status"`
+	// Links can be made on a domain that is `verified`.
+	Status string `json:"status"`
 	// DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or AAAA
 	// record sends visitors here.
-	Records    []DNSRecord `json:"records"`
-	CreatedAt  int64       `json:"createdAt"`
-	VerifiedAt *int64      `json:"verifiedAt"`
+	Records   []DNSRecord `json:"records"`
+	CreatedAt int64       `json:"createdAt"`
+	// When the domain was verified, in milliseconds since 1970, or null.
+	VerifiedAt *int64 `json:"verifiedAt"`
 	// When the TXT record was last looked up.
 	CheckedAt *int64 `json:"checkedAt"`
 	// Why the last check failed, in words. Null if it did not fail.
@@ -505,8 +561,11 @@ type Domain struct {
 
 // DNSRecord is a DNS record that the owner of a domain must create.
 type DNSRecord struct {
-	Type  string `json:"type"`
-	Name  string `json:"name"`
+	// Type of the DNS record.
+	Type string `json:"type"`
+	// Name of the DNS record.
+	Name string `json:"name"`
+	// Value of the DNS record.
 	Value string `json:"value"`
 }
 
@@ -535,13 +594,16 @@ type Certificate struct {
 
 // DomainList is one page of the account's domains.
 type DomainList struct {
-	Data       []Domain `json:"data"`
-	HasMore    bool     `json:"hasMore"`
-	NextCursor *string  `json:"nextCursor"`
+	// The items of the page.
+	Data []Domain `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // VideoCreate describes a new video. All fields are optional.
 type VideoCreate struct {
+	// Title of the video; viewers see it. Null is the same as absent.
 	Title      *string  `json:"title"`
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
@@ -557,7 +619,9 @@ type VideoCreate struct {
 
 // VideoUpdate changes a video. Absent fields do not change.
 type VideoUpdate struct {
-	Title       httpapi.Optional[string]   `json:"title"`
+	// New title; viewers see it. Null clears.
+	Title httpapi.Optional[string] `json:"title"`
+	// New description; viewers see it. Null clears.
 	Description httpapi.Optional[string]   `json:"description"`
 	Tags        httpapi.Optional[[]string] `json:"tags"`
 	ExternalID  httpapi.Optional[string]   `json:"externalId"`
@@ -581,8 +645,10 @@ type VideoAccessUpdate struct {
 type VideoAccess struct {
 	Privacy string `json:"privacy"`
 	// Milliseconds since 1970.
-	ExpiresAt     *int64   `json:"expiresAt"`
-	AllowDownload bool     `json:"allowDownload"`
+	ExpiresAt *int64 `json:"expiresAt"`
+	// Whether visitors may download the file.
+	AllowDownload bool `json:"allowDownload"`
+	// The only sites that may embed the video; empty if every site may.
 	EmbedOrigins  []string `json:"embedOrigins"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
@@ -595,13 +661,16 @@ type VideoThumbnail struct {
 
 // CaptionList is one page of a video's captions.
 type CaptionList struct {
-	Data       []Caption `json:"data"`
-	HasMore    bool      `json:"hasMore"`
-	NextCursor *string   `json:"nextCursor"`
+	// The items of the page.
+	Data []Caption `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // Caption is one language of a video's captions.
 type Caption struct {
+	// Language tag (BCP 47).
 	Language string `json:"language"`
 	// The language's own name, as players show it.
 	Name      string `json:"name"`
@@ -610,6 +679,7 @@ type Caption struct {
 
 // VideoUpdated is the response to an update of a video.
 type VideoUpdated struct {
+	// Always true.
 	Success       bool     `json:"success"`
 	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
@@ -619,29 +689,36 @@ type VideoUpdated struct {
 type VideoSummary struct {
 	// Id of the video; the same as `id`.
 	UnderscoreID string `json:"_id"`
-	ID           string `json:"id"`
+	// Id of the video.
+	ID string `json:"id"`
 	// Empty when unset.
-	Title     string `json:"title"`
-	Slug      string `json:"slug"`
-	Status    string `json:"status"`
-	Privacy   string `json:"privacy"`
+	Title string `json:"title"`
+	// Last part of the share address.
+	Slug    string `json:"slug"`
+	Status  string `json:"status"`
+	Privacy string `json:"privacy"`
+	// The page to share.
 	ShareURL  string `json:"shareUrl"`
 	CreatedAt int64  `json:"createdAt"`
 	// Milliseconds since 1970.
 	ExpiresAt *int64 `json:"expiresAt"`
 	// Seconds.
 	Duration *float64 `json:"duration"`
-	Progress int      `json:"progress"`
+	// Percent done while the video is processing.
+	Progress int `json:"progress"`
 	// When the operator restored the installation from a backup, if the rule on who may watch is older
 	// than that: it may have been changed since the backup, and is now as it was before. Absent once
 	// the rule is set again (`PUT /api/v1/videos/{id}/access`).
-	AccessRestoredAt int64    `json:"accessRestoredAt,omitempty"`
-	Tags             []string `json:"tags"`
-	ExternalID       *string  `json:"externalId"`
+	AccessRestoredAt int64 `json:"accessRestoredAt,omitempty"`
+	// Tags of the video.
+	Tags []string `json:"tags"`
+	// Id that the record has in another system, or null.
+	ExternalID *string `json:"externalId"`
 }
 
 // VideoList is one page of a list of videos.
 type VideoList struct {
+	// The items of the page.
 	Data []VideoSummary `json:"data"`
 }
 
@@ -649,8 +726,10 @@ type VideoList struct {
 type VideoCreated struct {
 	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
-	ID      string `json:"id"`
-	Slug    string `json:"slug"`
+	// Id of the video.
+	ID string `json:"id"`
+	// Last part of the share address.
+	Slug string `json:"slug"`
 	// Send the file here with PUT.
 	UploadURL string `json:"uploadUrl"`
 	// Address of the share page.
@@ -658,7 +737,8 @@ type VideoCreated struct {
 	UploadURLExpiresAt int64  `json:"uploadUrlExpiresAt,omitempty"`
 	ResumableUploadURL string `json:"resumableUploadUrl,omitempty"`
 	// As given
-	Tags          []string `json:"tags"`
+	Tags []string `json:"tags"`
+	// Id that the record has in another system, or null.
 	ExternalID    *string  `json:"externalId"`
 	Video         Video    `json:"video"`
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
@@ -668,10 +748,12 @@ type VideoCreated struct {
 type Video struct {
 	VideoSummary
 
+	// The description, or null.
 	Description *string `json:"description"`
 	UpdatedAt   int64   `json:"updatedAt"`
 	// As displayed, rotation applied.
-	Width  *int `json:"width"`
+	Width *int `json:"width"`
+	// As displayed, rotation applied; null until the file was read.
 	Height *int `json:"height"`
 	// A picture of the video.
 	PosterURL *string `json:"posterUrl"`
@@ -679,8 +761,9 @@ type Video struct {
 	// may no longer read videos.
 	PlaybackURL *string `json:"playbackUrl"`
 	// An MP4 of the video for the owner. It stops working when `playbackUrl` does.
-	DownloadURL *string     `json:"downloadUrl"`
-	Renditions  []Rendition `json:"renditions"`
+	DownloadURL *string `json:"downloadUrl"`
+	// The sizes in which the video can be played.
+	Renditions []Rendition `json:"renditions"`
 	// Languages that have captions.
 	Captions []string `json:"captions"`
 	// Time of the picture that the owner chose, in seconds. `null` means the automatic picture.
@@ -703,31 +786,41 @@ type Video struct {
 type VideoError struct {
 	// Why the file did not become a video. New codes will come; treat one you do not know as
 	// `INTERNAL`.
-	Code    string `json:"code"`
+	Code string `json:"code"`
+	// For people; may change.
 	Message string `json:"message"`
 	DocURL  string `json:"docUrl"`
 }
 
 // Rendition is one size in which a video can be played.
 type Rendition struct {
-	Name   string `json:"name"`
-	Width  int    `json:"width"`
-	Height int    `json:"height"`
+	// Name of the size, such as `720p`.
+	Name string `json:"name"`
+	// Width in pixels.
+	Width int `json:"width"`
+	// Height in pixels.
+	Height int `json:"height"`
 	// Peak bits per second.
-	Bandwidth int     `json:"bandwidth"`
-	Codecs    string  `json:"codecs"`
+	Bandwidth int `json:"bandwidth"`
+	// Codecs as in RFC 6381.
+	Codecs string `json:"codecs"`
+	// Frames per second.
 	FrameRate float64 `json:"frameRate"`
 }
 
 // CaptionsStored is the response to an upload of captions.
 type CaptionsStored struct {
-	Success  bool   `json:"success"`
+	// Always true.
+	Success bool `json:"success"`
+	// Language tag (BCP 47) of the captions.
 	Language string `json:"language"`
 }
 
 // Account is the account of the API key.
 type Account struct {
-	ID   string `json:"id"`
+	// Id of the account.
+	ID string `json:"id"`
+	// Name of the account.
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 	// Domain of new links that are created without `domainId`. Null is the default short host.
@@ -742,19 +835,27 @@ type Account struct {
 
 // AccountLimits are the limits of an account. null means no limit.
 type AccountLimits struct {
-	RequestsPerMinute int    `json:"requestsPerMinute"`
-	BulkItems         int    `json:"bulkItems"`
-	Links             *int64 `json:"links"`
-	Videos            *int64 `json:"videos"`
-	Domains           *int64 `json:"domains"`
+	// Requests a minute.
+	RequestsPerMinute int `json:"requestsPerMinute"`
+	// Items of one bulk request.
+	BulkItems int `json:"bulkItems"`
+	// Links; null is no limit.
+	Links *int64 `json:"links"`
+	// Videos; null is no limit.
+	Videos *int64 `json:"videos"`
+	// Domains; null is no limit.
+	Domains *int64 `json:"domains"`
 	// Bytes that the account's videos may take.
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
 // AccountUsage is the current usage of an account.
 type AccountUsage struct {
-	Links   int64 `json:"links"`
-	Videos  int64 `json:"videos"`
+	// Links of the account.
+	Links int64 `json:"links"`
+	// Videos of the account.
+	Videos int64 `json:"videos"`
+	// Domains of the account.
 	Domains int64 `json:"domains"`
 	// Bytes that the account's videos take.
 	StoredBytes int64 `json:"storedBytes"`
@@ -770,6 +871,7 @@ type AccountSettingsUpdate struct {
 
 // KeyCreate describes a new API key.
 type KeyCreate struct {
+	// Label by which people recognise the key.
 	Name string `json:"name"`
 	// What the key may do. A key made without scopes gets links, videos, domains and keys, each with
 	// read and write. Events, webhooks, members and `account:write` must be requested by name.
@@ -786,23 +888,30 @@ type KeyRoll struct {
 
 // Key is an API key without its secret.
 type Key struct {
-	ID   string `json:"id"`
+	// Id of the key.
+	ID string `json:"id"`
+	// Label by which people recognise the key.
 	Name string `json:"name"`
 	// First characters of the key.
 	Prefix string `json:"prefix"`
 	// Last four characters of the key.
-	Last4     string   `json:"last4"`
+	Last4 string `json:"last4"`
+	// What the key may do.
 	Scopes    []string `json:"scopes"`
 	CreatedAt int64    `json:"createdAt"`
 	// To the minute.
 	LastUsedAt *int64 `json:"lastUsedAt"`
-	ExpiresAt  *int64 `json:"expiresAt"`
-	RevokedAt  *int64 `json:"revokedAt"`
+	// When the key expires, in milliseconds since 1970; null is never.
+	ExpiresAt *int64 `json:"expiresAt"`
+	// When the key was revoked, in milliseconds since 1970, or null.
+	RevokedAt *int64 `json:"revokedAt"`
 }
 
 // KeyList is one page of the account's keys.
 type KeyList struct {
-	Data       []Key   `json:"data"`
+	// The items of the page.
+	Data []Key `json:"data"`
+	// Whether there is a next page.
 	HasMore    bool    `json:"hasMore"`
 	NextCursor *string `json:"nextCursor"`
 }
@@ -817,7 +926,9 @@ type KeyCreated struct {
 
 // Member is a member of the account.
 type Member struct {
-	ID   string `json:"id"`
+	// Id of the member.
+	ID string `json:"id"`
+	// The member's name.
 	Name string `json:"name"`
 	// As the identity provider verified it. It is only shown and never identifies a person.
 	Email     *string       `json:"email"`
@@ -832,9 +943,11 @@ type Member struct {
 
 // MemberList is one page of the account's members.
 type MemberList struct {
-	Data       []Member `json:"data"`
-	HasMore    bool     `json:"hasMore"`
-	NextCursor *string  `json:"nextCursor"`
+	// The items of the page.
+	Data []Member `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // MemberSignInLink is a one-time link for a member.
@@ -846,6 +959,7 @@ type MemberSignInLink struct {
 
 // MemberUpdate changes a member. Absent fields do not change.
 type MemberUpdate struct {
+	// New name of the member.
 	Name httpapi.Optional[string] `json:"name"`
 	Role httpapi.Optional[string] `json:"role"`
 }
@@ -859,7 +973,9 @@ type InvitationCreate struct {
 
 // Invitation invites a person to become a member.
 type Invitation struct {
-	ID        string        `json:"id"`
+	// Id of the invitation.
+	ID string `json:"id"`
+	// Name that the member will have.
 	Name      string        `json:"name"`
 	Role      identity.Role `json:"role"`
 	InvitedBy Actor         `json:"invitedBy"`
@@ -878,9 +994,11 @@ type InvitationCreated struct {
 
 // InvitationList is one page of the open invitations.
 type InvitationList struct {
-	Data       []Invitation `json:"data"`
-	HasMore    bool         `json:"hasMore"`
-	NextCursor *string      `json:"nextCursor"`
+	// The items of the page.
+	Data []Invitation `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // DeviceCodeCreate starts a request to a person for an API key.
@@ -897,7 +1015,8 @@ type DeviceCode struct {
 	// A secret. The program collects the key with it.
 	Code string `json:"deviceCode"`
 	// Code that the person compares before approving.
-	UserCode        string `json:"userCode"`
+	UserCode string `json:"userCode"`
+	// Address at which a person approves the code.
 	VerificationURL string `json:"verificationUrl"`
 	ExpiresAt       int64  `json:"expiresAt"`
 	// Seconds to wait between two requests for the key.
@@ -906,34 +1025,41 @@ type DeviceCode struct {
 
 // DeviceCodeCollect collects the key of a device code.
 type DeviceCodeCollect struct {
+	// The `deviceCode` that the request for a code returned.
 	DeviceCode string `json:"deviceCode"`
 }
 
 // SignInLinkCreate requests a one-time link.
 type SignInLinkCreate struct {
+	// Id of an existing member.
 	MemberID string `json:"memberId"`
-	Name     string `json:"name"`
-	Role     string `json:"role"`
+	// Name of a new member. A name always makes a new member.
+	Name string `json:"name"`
+	Role string `json:"role"`
 }
 
 // SignInLink is a one-time link for signing in to the console.
 type SignInLink struct {
 	MemberSignInLink
 
+	// Id of the member who signs in with it.
 	MemberID string `json:"memberId"`
 }
 
 // AccountCreate describes a new account.
 type AccountCreate struct {
+	// Name of the account.
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 }
 
 // AccountUpdate changes an account. Absent fields do not change.
 type AccountUpdate struct {
-	Name      httpapi.Optional[string] `json:"name"`
-	Plan      httpapi.Optional[string] `json:"plan"`
-	Suspended httpapi.Optional[bool]   `json:"suspended"`
+	// New name of the account.
+	Name httpapi.Optional[string] `json:"name"`
+	Plan httpapi.Optional[string] `json:"plan"`
+	// Whether the account is suspended.
+	Suspended httpapi.Optional[bool] `json:"suspended"`
 	// Exceptions from the plan's limits. An absent limit stays as it is, and `null` restores the plan's
 	// limit.
 	Limits httpapi.Optional[OwnLimitsUpdate] `json:"limits"`
@@ -950,14 +1076,18 @@ type OwnLimitsUpdate struct {
 
 // OperatorAccount is an account in the operator's API.
 type OperatorAccount struct {
-	ID   string `json:"id"`
+	// Id of the account.
+	ID string `json:"id"`
+	// Name of the account.
 	Name string `json:"name"`
 	Plan string `json:"plan"`
 	// Domain of the account's new links that are created without `domainId`. Null is the default short
 	// host.
 	DefaultDomainID *string `json:"defaultDomainId"`
-	State           string  `json:"state"`
-	Suspended       bool    `json:"suspended"`
+	// `deleting` lasts until everything of the account is erased.
+	State string `json:"state"`
+	// Whether the account is suspended.
+	Suspended bool `json:"suspended"`
 	// What the operator set for this account; `null` is what the plan allows.
 	Limits        OwnLimits `json:"limits"`
 	CreatedAt     int64     `json:"createdAt"`
@@ -974,16 +1104,21 @@ type OwnLimits struct {
 
 // OperatorAccountPage is one page of the accounts.
 type OperatorAccountPage struct {
-	Data       []OperatorAccount `json:"data"`
-	HasMore    bool              `json:"hasMore"`
-	NextCursor *string           `json:"nextCursor"`
+	// The items of the page.
+	Data []OperatorAccount `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
+	// Pass as `cursor` for the next page; null on the last.
+	NextCursor *string `json:"nextCursor"`
 }
 
 // TakedownCreate selects the record to take down. Set one of the first three fields.
 type TakedownCreate struct {
 	// A short or share address.
-	URL     string `json:"url"`
-	LinkID  string `json:"linkId"`
+	URL string `json:"url"`
+	// Id of a link.
+	LinkID string `json:"linkId"`
+	// Id of a video.
 	VideoID string `json:"videoId"`
 	// The owner sees it.
 	Reason string `json:"reason"`
@@ -991,26 +1126,36 @@ type TakedownCreate struct {
 
 // Takedown is a link or video that the operator took down.
 type Takedown struct {
+	// Id of the takedown.
 	ID string `json:"id"`
 	// Public address of the record.
-	URL       string `json:"url"`
-	LinkID    string `json:"linkId,omitempty"`
-	VideoID   string `json:"videoId,omitempty"`
+	URL string `json:"url"`
+	// Id of the link, if one was taken down.
+	LinkID string `json:"linkId,omitempty"`
+	// Id of the video, if one was taken down.
+	VideoID string `json:"videoId,omitempty"`
+	// Id of the account that owns it.
 	AccountID string `json:"accountId"`
+	// The reason that the operator gave; the owner sees it.
 	Reason    string `json:"reason"`
 	CreatedAt int64  `json:"createdAt"`
 }
 
 // TakedownPage is one page of takedowns.
 type TakedownPage struct {
-	Data       []Takedown `json:"data"`
-	HasMore    bool       `json:"hasMore"`
-	NextCursor *string    `json:"nextCursor"`
+	// The items of the page.
+	Data []Takedown `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
+	// Pass as `cursor` for the next page; null on the last.
+	NextCursor *string `json:"nextCursor"`
 }
 
 // FailingWebhook is a webhook with a failed last attempt, in the operator's API.
 type FailingWebhook struct {
-	ID        string `json:"id"`
+	// Id of the webhook.
+	ID string `json:"id"`
+	// Id of the account that owns the webhook.
 	AccountID string `json:"accountId"`
 	// Host of the receiver's address, with its port.
 	Host         string `json:"host"`
@@ -1025,22 +1170,29 @@ type FailingWebhook struct {
 
 // FailingWebhookPage is one page of failing webhooks.
 type FailingWebhookPage struct {
-	Data       []FailingWebhook `json:"data"`
-	HasMore    bool             `json:"hasMore"`
-	NextCursor *string          `json:"nextCursor"`
+	// The items of the page.
+	Data []FailingWebhook `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
+	// Pass as `cursor` for the next page; null on the last.
+	NextCursor *string `json:"nextCursor"`
 }
 
 // Actor is the author of a change.
 type Actor struct {
+	// Who acted: a key of the API, a member in the console, the operator, or Linkreel itself.
 	Type string `json:"type"`
-	ID   string `json:"id"`
+	// Id of the key or member; `operator` and `system` for the others.
+	ID string `json:"id"`
+	// Name of the key or member.
 	Name string `json:"name"`
 }
 
 // Event is one change of one record.
 type Event struct {
 	// Id of the event, and `webhook-id` of its messages.
-	ID   string `json:"id"`
+	ID string `json:"id"`
+	// What happened.
 	Type string `json:"type"`
 	// Id of the record.
 	Object    string `json:"object"`
@@ -1055,7 +1207,9 @@ type Event struct {
 
 // Session is a member's session in an event.
 type Session struct {
-	ID       string `json:"id"`
+	// Id of the session.
+	ID string `json:"id"`
+	// Id of the member.
 	MemberID string `json:"memberId"`
 	// How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values may
 	// come.
@@ -1069,7 +1223,9 @@ type Session struct {
 
 // EventSignInLink is a member's one-time link in an event.
 type EventSignInLink struct {
-	ID       string `json:"id"`
+	// Id of the sign-in link.
+	ID string `json:"id"`
+	// Id of the member who signs in with it.
 	MemberID string `json:"memberId"`
 	// Name of the member.
 	Name      string        `json:"name"`
@@ -1081,8 +1237,10 @@ type EventSignInLink struct {
 
 // EventPage is one page of the event feed.
 type EventPage struct {
-	Data    []Event `json:"data"`
-	HasMore bool    `json:"hasMore"`
+	// The items of the page.
+	Data []Event `json:"data"`
+	// Whether there is a next page.
+	HasMore bool `json:"hasMore"`
 	// The place where this page ends. Never null when reading with `after` or `wait`.
 	NextCursor *string `json:"nextCursor"`
 }
@@ -1090,17 +1248,21 @@ type EventPage struct {
 // WebhookCreate describes a new webhook.
 type WebhookCreate struct {
 	// An https address on a public host, port 443, 80 or above 1023.
-	URL         string   `json:"url"`
-	Events      []string `json:"events"`
-	Description *string  `json:"description"`
+	URL    string   `json:"url"`
+	Events []string `json:"events"`
+	// Private label.
+	Description *string `json:"description"`
 }
 
 // WebhookUpdate changes a webhook. Absent fields do not change.
 type WebhookUpdate struct {
-	URL         httpapi.Optional[string] `json:"url"`
-	Events      []string                 `json:"events"`
+	// New address of the receiver.
+	URL    httpapi.Optional[string] `json:"url"`
+	Events []string                 `json:"events"`
+	// New private label; null clears.
 	Description httpapi.Optional[string] `json:"description"`
-	Enabled     httpapi.Optional[bool]   `json:"enabled"`
+	// Whether events are sent. A webhook that was disabled is enabled again with true.
+	Enabled httpapi.Optional[bool] `json:"enabled"`
 }
 
 // WebhookReplay requests that the events of a time range are sent again.
@@ -1111,11 +1273,15 @@ type WebhookReplay struct {
 
 // Webhook is a subscription to events.
 type Webhook struct {
-	ID          string   `json:"id"`
-	URL         string   `json:"url"`
-	Events      []string `json:"events"`
-	Description string   `json:"description"`
-	Enabled     bool     `json:"enabled"`
+	// Id of the webhook.
+	ID string `json:"id"`
+	// Address of the receiver.
+	URL    string   `json:"url"`
+	Events []string `json:"events"`
+	// Private label; empty if there is none.
+	Description string `json:"description"`
+	// Whether events are sent.
+	Enabled bool `json:"enabled"`
 	// Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of
 	// nothing but failures).
 	DisabledReason *string `json:"disabledReason"`
@@ -1137,9 +1303,11 @@ type WebhookCreated struct {
 
 // WebhookList is one page of the account's webhooks.
 type WebhookList struct {
-	Data       []Webhook `json:"data"`
-	HasMore    bool      `json:"hasMore"`
-	NextCursor *string   `json:"nextCursor"`
+	// The items of the page.
+	Data []Webhook `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // Attempt is one attempt of a delivery.
@@ -1157,11 +1325,15 @@ type Attempt struct {
 
 // Delivery is the delivery of one event to one webhook.
 type Delivery struct {
-	ID        string        `json:"id"`
-	WebhookID string        `json:"webhookId"`
-	Event     DeliveryEvent `json:"event"`
-	Status    string        `json:"status"`
-	CreatedAt int64         `json:"createdAt"`
+	// Id of the delivery.
+	ID string `json:"id"`
+	// Id of the webhook.
+	WebhookID string `json:"webhookId"`
+	// What is delivered.
+	Event DeliveryEvent `json:"event"`
+	// `pending` until it is delivered or has failed for good.
+	Status    string `json:"status"`
+	CreatedAt int64  `json:"createdAt"`
 	// Null unless pending.
 	NextTryAt *int64 `json:"nextTryAt"`
 	// The last twenty.
@@ -1171,20 +1343,25 @@ type Delivery struct {
 // DeliveryEvent is the event of a delivery.
 type DeliveryEvent struct {
 	// The message's `webhook-id`.
-	ID   string `json:"id"`
+	ID string `json:"id"`
+	// Type of the event.
 	Type string `json:"type"`
 }
 
 // DeliveryPage is one page of a webhook's deliveries.
 type DeliveryPage struct {
-	Data       []Delivery `json:"data"`
-	HasMore    bool       `json:"hasMore"`
-	NextCursor *string    `json:"nextCursor"`
+	// The items of the page.
+	Data []Delivery `json:"data"`
+	// Whether there is a next page.
+	HasMore    bool    `json:"hasMore"`
+	NextCursor *string `json:"nextCursor"`
 }
 
 // Replay is a time range of events that are sent again.
 type Replay struct {
-	ID        string `json:"id"`
+	// Id of the replay.
+	ID string `json:"id"`
+	// Id of the webhook.
 	WebhookID string `json:"webhookId"`
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
@@ -1212,6 +1389,8 @@ type Recovery struct {
 type RecoveryResume struct {
 	// Id of the last restore, as `GET /admin/v1/recovery` shows it.
 	RestoreID string `json:"restoreId"`
-	Webhooks  bool   `json:"webhooks"`
-	Janitor   bool   `json:"janitor"`
+	// True sends what webhooks have waited for.
+	Webhooks bool `json:"webhooks"`
+	// True lets the janitor delete files again.
+	Janitor bool `json:"janitor"`
 }

@@ -416,7 +416,7 @@ func TestOptionsChangeOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if head.Get("If-Match") != `"r1"` || head.Get("X-Mine") != "1" || head.Get("User-Agent") != "linkreel-go/"+client.ContractVersion {
-		t.Errorf("sent %v", head)
+		t.Errorf("request headers = %v, want If-Match, X-Mine and the User-Agent", head)
 	}
 	if r.Status != 200 || r.ETag != `"r2"` || r.RequestID != "req1" || r.Limit == nil || r.Limit.Remaining != 599 || r.Limit.Reset.Unix() != 1790000060 || r.Attempts != 1 {
 		t.Errorf("Response = %+v with limit %+v, want the values of the headers", r, r.Limit)
@@ -440,12 +440,12 @@ func TestOptionsChangeOneCall(t *testing.T) {
 	}
 	var lost *client.ConnectionError
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Timeout(time.Millisecond)); !errors.As(err, &lost) || !lost.Timeout() {
-		t.Errorf("%v, want a timeout", err)
+		t.Errorf("got %v, want a timeout", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, context.Canceled) || !client.IsConnection(err) {
-		t.Errorf("%v, want context.Canceled", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestARecordThatHasNotChangedIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	c, _ := start(t, say(304, ""))
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.IfNoneMatch(`"r1"`)); !client.IsNotModified(err) {
-		t.Errorf("%v", err)
+		t.Errorf("GetLink = %v, want an error with IsNotModified", err)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestAnErrorSaysAllThatTheServiceSays(t *testing.T) {
 	_, err := c.GetLink(t.Context(), "lnk_1")
 	var e *client.APIError
 	if !errors.As(err, &e) || e.DocURL != "/docs/guides/errors#rate_limited" || e.RetryAfter != 90*time.Second || !client.IsRateLimited(err) {
-		t.Errorf("%+v", e)
+		t.Errorf("GetLink = %+v, want RATE_LIMITED with its docUrl and RetryAfter", e)
 	}
 }
 
@@ -475,10 +475,10 @@ func TestAPageOfVideosHasItsCursor(t *testing.T) {
 		say(200, `{"data":[{"_id":"a"}]}`))
 	page, err := c.ListVideos(t.Context(), client.ListVideosQuery{Limit: 1})
 	if err != nil || !page.HasMore || page.NextCursor == nil || *page.NextCursor != "x+y" {
-		t.Fatalf("first page = %+v, %v", page, err)
+		t.Fatalf("first page = %+v, %v, want the cursor x+y", page, err)
 	}
 	if page, err = c.ListVideos(t.Context(), client.ListVideosQuery{Cursor: page.NextCursor}); err != nil || page.HasMore || page.NextCursor != nil {
-		t.Errorf("second page = %+v, %v", page, err)
+		t.Errorf("second page = %+v, %v, want the last page", page, err)
 	}
 	if want, got := []string{"GET /api/v1/videos?limit=1", "GET /api/v1/videos?cursor=x%2By"}, s.seen().calls; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -604,7 +604,7 @@ func TestTimesAreOneType(t *testing.T) {
 		}
 	}
 	if client.At(at) != client.At(at.In(time.FixedZone("", 3600))) || client.At(at).String() != "2027-01-31T12:00:00.005Z" {
-		t.Errorf("%s", client.At(at))
+		t.Errorf("At = %s, want 2027-01-31T12:00:00.005Z in any zone", client.At(at))
 	}
 }
 
@@ -685,7 +685,7 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 		err := c.DeleteLink(t.Context(), "lnk_1")
 		for _, err := range []error{create, err} {
 			if !client.HasCode(err, fmt.Sprint("HTTP_", status)) || !strings.Contains(err.Error(), "https://other.example/api") {
-				t.Errorf("%d: %v", status, err)
+				t.Errorf("redirect %d: got %v, want HTTP_%[1]d with the target", status, err)
 			}
 		}
 		if calls := s.seen().calls; len(calls) != 1 {
@@ -712,7 +712,7 @@ func TestACancelledSessionIsGone(t *testing.T) {
 	srv := httptest.NewServer(s)
 	defer srv.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("x"), Size: 1, Session: srv.URL}); !errors.Is(err, client.ErrUploadGone) {
-		t.Errorf("%v, want ErrUploadGone", err)
+		t.Errorf("got %v, want ErrUploadGone", err)
 	}
 }
 
@@ -726,7 +726,7 @@ func TestA412AfterALostAnswerMayBeOfTheCallItself(t *testing.T) {
 	changed := refuse(412, "PRECONDITION_FAILED")
 	for name, first := range map[string]func(http.ResponseWriter, *http.Request){"lost": hangUp, "failed": refuse(500, "INTERNAL")} {
 		if err := update(first, changed); !client.IsConnection(err) || client.IsConflict(err) || !strings.Contains(err.Error(), "may have taken effect, so read the record") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("first response %s: got %v, want a ConnectionError that asks to read the record", name, err)
 		}
 	}
 	if err := update(refuse(429, "RATE_LIMITED"), changed); client.IsConnection(err) || !client.IsConflict(err) {
@@ -777,7 +777,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(r); err != nil || string(text) != "{}\n" || r.Close() != nil {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("export = %q, %v, want {}", text, err)
 	}
 }
 
@@ -791,7 +791,7 @@ func TestACallThatIsStoppedBetweenAttemptsSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, ctx.Err()) || client.IsServer(err) != (name == "refused") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("first response %s: got %v, want context.Canceled together with the error of the attempt", name, err)
 		}
 		srv.Close()
 	}

@@ -27,9 +27,11 @@ type ListLinksQuery struct {
 	// Id of a domain, or `default` for the default host.
 	DomainID string
 	// The whole slug, in any case.
-	Slug       string
+	Slug string
+	// Only the link that has this id in another system.
 	ExternalID string
-	Archived   string
+	// `false` leaves out archived links, `true` shows only them, `all` includes them.
+	Archived string
 }
 
 func (q ListLinksQuery) values() url.Values {
@@ -141,7 +143,7 @@ func (c *Client) Tags(ctx context.Context, q ListTagsQuery, opts ...Option) iter
 
 // CheckSlugQuery contains the query parameters of checkSlug. Fields with their zero value are not sent.
 type CheckSlugQuery struct {
-	// Required.
+	// Required. The slug to look for.
 	Slug string
 	// A domain of the account, or `default` for the default host. Without it, the account's
 	// `defaultDomainId`.
@@ -245,8 +247,10 @@ func (c *Client) GetLinkQR(ctx context.Context, id string, q GetLinkQRQuery, opt
 type ExplainLinkQuery struct {
 	// Two letters (ISO 3166-1).
 	Country string
-	Device  string
-	System  string
+	// The kind of device. It is not derived from `system`.
+	Device string
+	// The operating system. It is not derived from `device`.
+	System string
 	// The header Accept-Language of the visit.
 	Language string
 	// The whole query of the visit, such as `utm_source=mail&a=1`.
@@ -390,9 +394,12 @@ type ListVideosQuery struct {
 	// width do not matter.
 	Q string
 	// Only videos that have this tag, in any case. Up to five, all of which must be there.
-	Tag        []string
-	Status     string
-	Privacy    string
+	Tag []string
+	// Only videos with this status.
+	Status string
+	// Only videos with this privacy.
+	Privacy string
+	// Only the video that has this id in another system.
 	ExternalID string
 }
 

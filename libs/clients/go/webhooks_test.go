@@ -80,7 +80,7 @@ func TestAMessageIsVerifiedWithAnOlderSecretAndARefusalSaysWhy(t *testing.T) {
 	} {
 		var why *WebhookError
 		if !errors.As(err, &why) || why.Reason != want {
-			t.Errorf("%v, want the reason %s", err, want)
+			t.Errorf("got %v, want the reason %s", err, want)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestPut(t *testing.T) {
 			t.Errorf("data = %s, want the JSON without escaped HTML", d.Data)
 		}
 		if age := time.Since(d.At); age > time.Minute || age < -time.Minute {
-			t.Errorf("event time = %v", d.At)
+			t.Errorf("event time = %v, want the current time", d.At)
 		}
 	})
 	t.Run("failed transaction", func(t *testing.T) {

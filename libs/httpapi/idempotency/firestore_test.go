@@ -159,7 +159,7 @@ func TestOfAHundredTwinsOneRuns(t *testing.T) {
 			case apierr.CodeOf(err) == apierr.IdempotencyInProgress:
 				waited.Add(1)
 			default:
-				t.Errorf("Begin = %+v, %v", rec, err)
+				t.Errorf("Begin = %+v, %v, want a new record or IDEMPOTENCY_IN_PROGRESS", rec, err)
 			}
 		})
 	}

@@ -68,7 +68,7 @@ func wantRepeated(t *testing.T, err error) {
 	t.Helper()
 	var repeated *idempotency.Repeated
 	if !errors.As(err, &repeated) {
-		t.Errorf("%v, want the first response", err)
+		t.Errorf("got %v, want the first response", err)
 		return
 	}
 	got := repeated.Response
@@ -91,7 +91,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
-		t.Errorf("%+v, want one commit of two documents", n)
+		t.Errorf("calls = %+v, want one commit of two documents", n)
 	}
 	s.announced = nil // as if the first attempt had died after its commit
 	_, err := s.put(t.Context(), request, "b")

@@ -51,7 +51,7 @@ func (e *Emulator) Address(tb testing.TB, without string) string {
 }
 
 func (e *Emulator) start(java, jar string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,8 @@ func (e *Emulator) start(java, jar string) error {
 	if err != nil {
 		return err
 	}
-	e.cmd = exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
+	// It outlives the test that asks first.
+	e.cmd = exec.CommandContext(context.Background(), java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
 	if err := e.cmd.Start(); err != nil {

@@ -157,7 +157,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			}
 			for line := range strings.SplitSeq(written, ",") {
 				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
-					t.Errorf("a spreadsheet would evaluate %q", line)
+					t.Errorf("cell %q begins like a formula, want it escaped", line)
 				}
 			}
 		})

@@ -47,6 +47,9 @@ class AsyncOperations(AsyncCore):
                 have all of these tags.
             domain_id: Id of a domain, or `default` for the default host.
             slug: The whole slug, in any case.
+            external_id: Only the link that has this id in another system.
+            archived: `false` leaves out archived links, `true` shows only them, `all`
+                includes them.
         """
         return cast("types.LinkList", await self._json("GET", "/api/v1/links", query={
             "limit": limit,
@@ -79,6 +82,9 @@ class AsyncOperations(AsyncCore):
                 have all of these tags.
             domain_id: Id of a domain, or `default` for the default host.
             slug: The whole slug, in any case.
+            external_id: Only the link that has this id in another system.
+            archived: `false` leaves out archived links, `true` shows only them, `all`
+                includes them.
         """
         return self._pages("/api/v1/links", query={
             "q": q,
@@ -238,6 +244,9 @@ class AsyncOperations(AsyncCore):
         Makes one change to several links in one step. `results` has one entry for each id, in
         the same order. `tags` replaces all tags and cannot be combined with `addTags` or
         `removeTags`. Needs plan `business` or higher.
+
+        Args:
+            set: What changes in each of the links.
         """
         return cast("types.BulkChanged", await self._json("PATCH", "/api/v1/links/bulk", body={
             "ids": ids,
@@ -314,6 +323,7 @@ class AsyncOperations(AsyncCore):
         429 until the limit allows more.
 
         Args:
+            slug: The slug to look for.
             domain_id: A domain of the account, or `default` for the default host. Without
                 it, the account's `defaultDomainId`.
         """
@@ -373,6 +383,9 @@ class AsyncOperations(AsyncCore):
             id: Id of a link.
             url: New destination. Cannot be null.
             title: New private label, null clears.
+            og_title: New title in social previews; null clears.
+            og_description: New text in social previews; null clears.
+            og_image: Address of a new picture for social previews; null clears.
             tags: Up to 20 tags, each 1 to 50 characters without comma. Tags that differ
                 only in case are the same tag.
             external_id: Id that the link has in another system; printable ASCII. Unique
@@ -516,6 +529,8 @@ class AsyncOperations(AsyncCore):
         Args:
             id: Id of a link.
             country: Two letters (ISO 3166-1).
+            device: The kind of device. It is not derived from `system`.
+            system: The operating system. It is not derived from `device`.
             language: The header Accept-Language of the visit.
             query: The whole query of the visit, such as `utm_source=mail&a=1`.
             path: What follows the slug, with its slash.
@@ -721,6 +736,9 @@ class AsyncOperations(AsyncCore):
                 tag. Case, accents and width do not matter.
             tag: Only videos that have this tag, in any case. Up to five, all of which must
                 be there.
+            status: Only videos with this status.
+            privacy: Only videos with this privacy.
+            external_id: Only the video that has this id in another system.
         """
         return cast("types.VideoList", await self._json("GET", "/api/v1/videos", query={
             "limit": limit,
@@ -749,6 +767,9 @@ class AsyncOperations(AsyncCore):
                 tag. Case, accents and width do not matter.
             tag: Only videos that have this tag, in any case. Up to five, all of which must
                 be there.
+            status: Only videos with this status.
+            privacy: Only videos with this privacy.
+            external_id: Only the video that has this id in another system.
         """
         return self._pages("/api/v1/videos", query={
             "q": q,
@@ -782,6 +803,7 @@ class AsyncOperations(AsyncCore):
         All of this can be changed later with `PUT /api/v1/videos/{id}/access`.
 
         Args:
+            title: Title of the video; viewers see it. Null is the same as absent.
             password: Required with privacy `password`, refused with any other.
             expires_at: A time in the future. Required with privacy `expiring`, refused with
                 any other.
@@ -841,6 +863,8 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of a video.
+            title: New title; viewers see it. Null clears.
+            description: New description; viewers see it. Null clears.
         """
         return cast("types.VideoUpdated", await self._json("PATCH", "/api/v1/videos/{id}", {"id": id}, body={
             "title": title,
@@ -1138,6 +1162,7 @@ class AsyncOperations(AsyncCore):
 
         Args:
             url: An https address on a public host, port 443, 80 or above 1023.
+            description: Private label.
         """
         return cast("types.WebhookCreated", await self._json("POST", "/api/v1/webhooks", body={
             "url": url,
@@ -1180,6 +1205,10 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of a webhook.
+            url: New address of the receiver.
+            description: New private label; null clears.
+            enabled: Whether events are sent. A webhook that was disabled is enabled again
+                with true.
         """
         return cast("types.Webhook", await self._json("PATCH", "/api/v1/webhooks/{id}", {"id": id}, body={
             "url": url,
@@ -1425,6 +1454,7 @@ class AsyncOperations(AsyncCore):
         does not have itself.
 
         Args:
+            name: Label by which people recognise the key.
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
@@ -1543,6 +1573,7 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of a member.
+            name: New name of the member.
         """
         return cast("types.Member", await self._json("PATCH", "/api/v1/members/{id}", {"id": id}, body={
             "name": name,
@@ -1693,6 +1724,9 @@ class AsyncOperations(AsyncCore):
 
         Answers 409 `AUTHORIZATION_PENDING` until the person has decided. If they deny the
         request, it answers 403. If they approve, it answers with the key, once. Needs no key.
+
+        Args:
+            device_code: The `deviceCode` that the request for a code returned.
         """
         return cast("types.KeyCreated", await self._json("POST", "/api/v1/device-codes/token", body={
             "deviceCode": device_code,
@@ -1748,6 +1782,9 @@ class AsyncOperations(AsyncCore):
         """Create an account.
 
         The account has no key and no member yet.
+
+        Args:
+            name: Name of the account.
         """
         return cast("types.OperatorAccount", await self._json("POST", "/admin/v1/accounts", body={
             "name": name,
@@ -1790,6 +1827,8 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of an account.
+            name: New name of the account.
+            suspended: Whether the account is suspended.
             limits: Exceptions from the plan's limits. An absent limit stays as it is, and
                 `null` restores the plan's limit.
         """
@@ -1834,6 +1873,7 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of an account.
+            name: Label by which people recognise the key.
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
@@ -1867,6 +1907,8 @@ class AsyncOperations(AsyncCore):
 
         Args:
             id: Id of an account.
+            member_id: Id of an existing member.
+            name: Name of a new member. A name always makes a new member.
         """
         return cast("types.SignInLink", await self._json("POST", "/admin/v1/accounts/{id}/sign-in-links", {"id": id}, body={
             "memberId": member_id,
@@ -1963,6 +2005,8 @@ class AsyncOperations(AsyncCore):
         Args:
             reason: The owner sees it.
             url: A short or share address.
+            link_id: Id of a link.
+            video_id: Id of a video.
         """
         return cast("types.Takedown", await self._json("POST", "/admin/v1/takedowns", body={
             "url": url,
@@ -1981,6 +2025,9 @@ class AsyncOperations(AsyncCore):
         """Lift a takedown.
 
         The link or video is served again.
+
+        Args:
+            id: Id of the takedown.
         """
         await self._none("DELETE", "/admin/v1/takedowns/{id}", {"id": id}, options=options)
 
@@ -2013,6 +2060,8 @@ class AsyncOperations(AsyncCore):
 
         Args:
             restore_id: Id of the last restore, as `GET /admin/v1/recovery` shows it.
+            webhooks: True sends what webhooks have waited for.
+            janitor: True lets the janitor delete files again.
         """
         return cast("types.Recovery", await self._json("POST", "/admin/v1/recovery/resume", body={
             "restoreId": restore_id,

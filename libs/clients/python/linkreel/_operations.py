@@ -46,6 +46,9 @@ class Operations(Core):
                 have all of these tags.
             domain_id: Id of a domain, or `default` for the default host.
             slug: The whole slug, in any case.
+            external_id: Only the link that has this id in another system.
+            archived: `false` leaves out archived links, `true` shows only them, `all`
+                includes them.
         """
         return cast("types.LinkList", self._json("GET", "/api/v1/links", query={
             "limit": limit,
@@ -78,6 +81,9 @@ class Operations(Core):
                 have all of these tags.
             domain_id: Id of a domain, or `default` for the default host.
             slug: The whole slug, in any case.
+            external_id: Only the link that has this id in another system.
+            archived: `false` leaves out archived links, `true` shows only them, `all`
+                includes them.
         """
         return self._pages("/api/v1/links", query={
             "q": q,
@@ -237,6 +243,9 @@ class Operations(Core):
         Makes one change to several links in one step. `results` has one entry for each id, in
         the same order. `tags` replaces all tags and cannot be combined with `addTags` or
         `removeTags`. Needs plan `business` or higher.
+
+        Args:
+            set: What changes in each of the links.
         """
         return cast("types.BulkChanged", self._json("PATCH", "/api/v1/links/bulk", body={
             "ids": ids,
@@ -313,6 +322,7 @@ class Operations(Core):
         429 until the limit allows more.
 
         Args:
+            slug: The slug to look for.
             domain_id: A domain of the account, or `default` for the default host. Without
                 it, the account's `defaultDomainId`.
         """
@@ -372,6 +382,9 @@ class Operations(Core):
             id: Id of a link.
             url: New destination. Cannot be null.
             title: New private label, null clears.
+            og_title: New title in social previews; null clears.
+            og_description: New text in social previews; null clears.
+            og_image: Address of a new picture for social previews; null clears.
             tags: Up to 20 tags, each 1 to 50 characters without comma. Tags that differ
                 only in case are the same tag.
             external_id: Id that the link has in another system; printable ASCII. Unique
@@ -515,6 +528,8 @@ class Operations(Core):
         Args:
             id: Id of a link.
             country: Two letters (ISO 3166-1).
+            device: The kind of device. It is not derived from `system`.
+            system: The operating system. It is not derived from `device`.
             language: The header Accept-Language of the visit.
             query: The whole query of the visit, such as `utm_source=mail&a=1`.
             path: What follows the slug, with its slash.
@@ -720,6 +735,9 @@ class Operations(Core):
                 tag. Case, accents and width do not matter.
             tag: Only videos that have this tag, in any case. Up to five, all of which must
                 be there.
+            status: Only videos with this status.
+            privacy: Only videos with this privacy.
+            external_id: Only the video that has this id in another system.
         """
         return cast("types.VideoList", self._json("GET", "/api/v1/videos", query={
             "limit": limit,
@@ -748,6 +766,9 @@ class Operations(Core):
                 tag. Case, accents and width do not matter.
             tag: Only videos that have this tag, in any case. Up to five, all of which must
                 be there.
+            status: Only videos with this status.
+            privacy: Only videos with this privacy.
+            external_id: Only the video that has this id in another system.
         """
         return self._pages("/api/v1/videos", query={
             "q": q,
@@ -781,6 +802,7 @@ class Operations(Core):
         All of this can be changed later with `PUT /api/v1/videos/{id}/access`.
 
         Args:
+            title: Title of the video; viewers see it. Null is the same as absent.
             password: Required with privacy `password`, refused with any other.
             expires_at: A time in the future. Required with privacy `expiring`, refused with
                 any other.
@@ -840,6 +862,8 @@ class Operations(Core):
 
         Args:
             id: Id of a video.
+            title: New title; viewers see it. Null clears.
+            description: New description; viewers see it. Null clears.
         """
         return cast("types.VideoUpdated", self._json("PATCH", "/api/v1/videos/{id}", {"id": id}, body={
             "title": title,
@@ -1137,6 +1161,7 @@ class Operations(Core):
 
         Args:
             url: An https address on a public host, port 443, 80 or above 1023.
+            description: Private label.
         """
         return cast("types.WebhookCreated", self._json("POST", "/api/v1/webhooks", body={
             "url": url,
@@ -1179,6 +1204,10 @@ class Operations(Core):
 
         Args:
             id: Id of a webhook.
+            url: New address of the receiver.
+            description: New private label; null clears.
+            enabled: Whether events are sent. A webhook that was disabled is enabled again
+                with true.
         """
         return cast("types.Webhook", self._json("PATCH", "/api/v1/webhooks/{id}", {"id": id}, body={
             "url": url,
@@ -1424,6 +1453,7 @@ class Operations(Core):
         does not have itself.
 
         Args:
+            name: Label by which people recognise the key.
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
@@ -1542,6 +1572,7 @@ class Operations(Core):
 
         Args:
             id: Id of a member.
+            name: New name of the member.
         """
         return cast("types.Member", self._json("PATCH", "/api/v1/members/{id}", {"id": id}, body={
             "name": name,
@@ -1692,6 +1723,9 @@ class Operations(Core):
 
         Answers 409 `AUTHORIZATION_PENDING` until the person has decided. If they deny the
         request, it answers 403. If they approve, it answers with the key, once. Needs no key.
+
+        Args:
+            device_code: The `deviceCode` that the request for a code returned.
         """
         return cast("types.KeyCreated", self._json("POST", "/api/v1/device-codes/token", body={
             "deviceCode": device_code,
@@ -1747,6 +1781,9 @@ class Operations(Core):
         """Create an account.
 
         The account has no key and no member yet.
+
+        Args:
+            name: Name of the account.
         """
         return cast("types.OperatorAccount", self._json("POST", "/admin/v1/accounts", body={
             "name": name,
@@ -1789,6 +1826,8 @@ class Operations(Core):
 
         Args:
             id: Id of an account.
+            name: New name of the account.
+            suspended: Whether the account is suspended.
             limits: Exceptions from the plan's limits. An absent limit stays as it is, and
                 `null` restores the plan's limit.
         """
@@ -1833,6 +1872,7 @@ class Operations(Core):
 
         Args:
             id: Id of an account.
+            name: Label by which people recognise the key.
             scopes: What the key may do. A key made without scopes gets links, videos,
                 domains and keys, each with read and write. Events, webhooks, members and
                 `account:write` must be requested by name.
@@ -1866,6 +1906,8 @@ class Operations(Core):
 
         Args:
             id: Id of an account.
+            member_id: Id of an existing member.
+            name: Name of a new member. A name always makes a new member.
         """
         return cast("types.SignInLink", self._json("POST", "/admin/v1/accounts/{id}/sign-in-links", {"id": id}, body={
             "memberId": member_id,
@@ -1962,6 +2004,8 @@ class Operations(Core):
         Args:
             reason: The owner sees it.
             url: A short or share address.
+            link_id: Id of a link.
+            video_id: Id of a video.
         """
         return cast("types.Takedown", self._json("POST", "/admin/v1/takedowns", body={
             "url": url,
@@ -1980,6 +2024,9 @@ class Operations(Core):
         """Lift a takedown.
 
         The link or video is served again.
+
+        Args:
+            id: Id of the takedown.
         """
         self._none("DELETE", "/admin/v1/takedowns/{id}", {"id": id}, options=options)
 
@@ -2012,6 +2059,8 @@ class Operations(Core):
 
         Args:
             restore_id: Id of the last restore, as `GET /admin/v1/recovery` shows it.
+            webhooks: True sends what webhooks have waited for.
+            janitor: True lets the janitor delete files again.
         """
         return cast("types.Recovery", self._json("POST", "/admin/v1/recovery/resume", body={
             "restoreId": restore_id,

@@ -103,6 +103,8 @@ LinkRuleWhen = TypedDict("LinkRuleWhen", {
     "country": "NotRequired[Sequence[str]]",
     #: `mobile` is accepted too, and shown as `phone`.
     "device": "NotRequired[Sequence[Literal[\"desktop\", \"phone\", \"tablet\", \"mobile\"]]]",
+    #: The visitor's operating system. It is independent of `device`: a phone may have `ios`,
+    #: `android` or `other`.
     "system": "NotRequired[Sequence[Literal[\"windows\", \"macos\", \"linux\", \"ios\", \"android\", \"chromeos\", \"other\"]]]",
     #: Tags (BCP 47) of the languages that the visitor prefers most. `de` matches a visitor with
     #: `de-AT`; `de-CH` does not match one with `de`.
@@ -127,8 +129,11 @@ class LinkUpdate(TypedDict):
     #: New private label, null clears.
     title: NotRequired[Optional[str]]
     expiresAt: NotRequired[Optional[Time]]
+    #: New title in social previews; null clears.
     ogTitle: NotRequired[Optional[str]]
+    #: New text in social previews; null clears.
     ogDescription: NotRequired[Optional[str]]
+    #: Address of a new picture for social previews; null clears.
     ogImage: NotRequired[Optional[str]]
     #: Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the
     #: same tag.
@@ -172,6 +177,7 @@ class LinkSummary(TypedDict):
     """A link in a list."""
     #: Id of the link; the same as `id`.
     _id: str
+    #: Id of the link.
     id: str
     #: As typed at creation.
     slug: str
@@ -192,17 +198,23 @@ class LinkSummary(TypedDict):
     status: LinkStatus
     #: As given.
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
+    #: Archived links keep redirecting; lists can leave them out.
     archived: bool
     #: HTTP status of the redirect.
     redirectType: Literal[301, 302, 308]
+    #: Whether the visitor's query is added to the destination.
     forwardQuery: bool
+    #: Whether a path after the slug is appended to the destination's path.
     forwardPath: bool
     #: Milliseconds since 1970.
     startsAt: Optional[int]
+    #: Where visitors are sent after the link has ended, or null.
     expiredUrl: Optional[str]
     #: Whether visitors are asked for a password.
     hasPassword: bool
+    #: At most this many visits are redirected; null is no limit.
     maxClicks: Optional[int]
     #: Whether the link has rules.
     hasRules: bool
@@ -210,7 +222,9 @@ class LinkSummary(TypedDict):
 
 class LinkList(TypedDict):
     """Part of a request or response body."""
+    #: The items of the page.
     data: List[LinkSummary]
+    #: Whether there is a next page.
     hasMore: bool
     #: Pass as `cursor` for the next page; null on the last.
     nextCursor: Optional[int]
@@ -218,16 +232,21 @@ class LinkList(TypedDict):
 
 class LinkCreated(TypedDict):
     """The response to the creation of a link."""
+    #: Id of the link.
     id: str
     #: The whole short address.
     shortUrl: str
+    #: Last part of the short address.
     slug: str
+    #: Where visits lead that no rule matches.
     destinationUrl: str
     #: ISO 8601 date and time in UTC.
     createdAt: str
     #: As given
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
+    #: Archived links keep redirecting; lists can leave them out.
     archived: bool
     importedClicks: NotRequired[ImportedClicks]
     link: Link
@@ -237,6 +256,7 @@ class LinkCreated(TypedDict):
 class TakenDown(TypedDict):
     """When and why the operator took the link down. Null when it is not taken down."""
     at: int
+    #: The reason that the operator gave.
     reason: str
 
 
@@ -244,39 +264,55 @@ class Link(TypedDict):
     """The complete record of a link."""
     #: Id of the link; the same as `id`.
     _id: str
+    #: Id of the link.
     id: str
+    #: Last part of the short address.
     slug: str
+    #: The short address.
     shortUrl: str
+    #: Where visits lead that no rule matches.
     destinationUrl: str
     #: Empty when unset.
     title: str
+    #: Clicks that are counted so far.
     clicks: int
     importedClicks: NotRequired[ImportedClicks]
     status: LinkStatus
     #: When and why the operator took the link down. Null when it is not taken down.
     takenDown: Optional[TakenDown]
+    #: Id of the domain of the short address; null is the default short host.
     domainId: Optional[str]
     #: Milliseconds since 1970.
     expiresAt: Optional[int]
+    #: Title in social previews.
     ogTitle: Optional[str]
+    #: Text in social previews.
     ogDescription: Optional[str]
+    #: Address of the picture in social previews.
     ogImage: Optional[str]
     #: As given.
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
+    #: Archived links keep redirecting; lists can leave them out.
     archived: bool
     #: HTTP status of the redirect.
     redirectType: Literal[301, 302, 308]
+    #: Whether the visitor's query is added to the destination.
     forwardQuery: bool
+    #: Whether a path after the slug is appended to the destination's path.
     forwardPath: bool
     #: Milliseconds since 1970.
     startsAt: Optional[int]
+    #: Where visitors are sent after the link has ended, or null.
     expiredUrl: Optional[str]
     #: Whether visitors are asked for a password.
     hasPassword: bool
+    #: At most this many visits are redirected; null is no limit.
     maxClicks: Optional[int]
     #: Whether the link has rules.
     hasRules: bool
+    #: The rules, in the order in which they are tried.
     rules: List[LinkRule]
     createdAt: int
     updatedAt: int
@@ -306,7 +342,9 @@ class SlugAvailable(TypedDict):
 
 class LinkUpdated(TypedDict):
     """The response to an update of a link."""
+    #: Always true.
     success: Literal[True]
+    #: Slug of the link.
     slug: str
     link: Link
     ignoredFields: NotRequired[IgnoredFields]
@@ -331,39 +369,53 @@ DomainStats = TypedDict("DomainStats", {
 
 class DomainDay(TypedDict):
     """Part of a request or response body."""
+    #: The day, UTC.
     date: str
+    #: Visits of the start page.
     home: int
+    #: Visits of addresses that no link has.
     notFound: int
+    #: Visits of links that have ended.
     ended: int
 
 
 class DayClicks(TypedDict):
     """The clicks of a UTC day."""
+    #: The day, UTC.
     date: str
+    #: Clicks of the day.
     clicks: int
 
 
 class HostClicks(TypedDict):
     """The clicks from a referring host."""
+    #: Host of the page with the link; empty if the browser named none.
     host: str
+    #: Clicks from there.
     clicks: int
 
 
 class CountryClicks(TypedDict):
     """The clicks of a country."""
+    #: Two letters (ISO 3166-1); empty if unknown.
     country: str
+    #: Clicks from there.
     clicks: int
 
 
 class DeviceClicks(TypedDict):
     """The clicks of a kind of device."""
+    #: Kind of device. A phone is `mobile`.
     device: Literal["desktop", "mobile", "tablet", "other"]
+    #: Clicks with it.
     clicks: int
 
 
 class RuleClicks(TypedDict):
     """The clicks that a rule of the link redirected."""
+    #: Name of the rule.
     rule: str
+    #: Clicks that the rule decided.
     clicks: int
 
 
@@ -381,6 +433,7 @@ LinkStats = TypedDict("LinkStats", {
     "referrers": "List[HostClicks]",
     #: ISO 3166 two-letter codes, most clicks first; empty when unknown.
     "countries": "List[CountryClicks]",
+    #: Clicks by kind of device.
     "devices": "List[DeviceClicks]",
     #: Clicks by rule, under the name that the rule had at the time of the click, most clicks
     #: first. An empty name means that no rule applied. One day of one link names at most 50 rules;
@@ -397,13 +450,14 @@ class BulkCreate(TypedDict):
 
 
 class BulkSet(TypedDict):
-    """Contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
-    AddTags or RemoveTags.
-    """
+    """What changes in each of the links."""
     #: Replaces all tags.
     tags: NotRequired[Optional[Sequence[str]]]
+    #: Tags that are added to those of each link.
     addTags: NotRequired[Sequence[str]]
+    #: Tags that are removed from each link; those that a link does not have are ignored.
     removeTags: NotRequired[Sequence[str]]
+    #: Whether the links are archived. Archived links keep redirecting; lists can leave them out.
     archived: NotRequired[bool]
     expiresAt: NotRequired[Optional[Time]]
 
@@ -411,6 +465,7 @@ class BulkSet(TypedDict):
 class BulkUpdate(TypedDict):
     """Applies one change to several links."""
     ids: BulkIds
+    #: What changes in each of the links.
     set: BulkSet
 
 
@@ -430,6 +485,7 @@ class BulkChangeDone(TypedDict):
     """A link that was changed or deleted."""
     #: The id that was sent.
     id: str
+    #: The status that a request for this link alone would have.
     status: Literal[200]
     #: The link that was changed or deleted.
     data: BulkLink
@@ -445,15 +501,20 @@ class BulkChangeFailed(TypedDict):
 
 class BulkLink(TypedDict):
     """A link in the response to a bulk request."""
+    #: Id of the link.
     id: str
+    #: The short address.
     shortUrl: str
+    #: Last part of the short address.
     slug: str
+    #: Where visits lead that no rule matches.
     destinationUrl: str
 
 
 class BulkItemError(TypedDict):
     """Part of a request or response body."""
     code: ErrorCode
+    #: For people; may change.
     message: str
     docUrl: DocURL
     #: The item's `url`, or empty when it had none. Only items of a create have one.
@@ -472,7 +533,9 @@ class Tag(TypedDict):
 
 class TagList(TypedDict):
     """Part of a request or response body."""
+    #: The items of the page.
     data: List[Tag]
+    #: Whether there is a next page.
     hasMore: bool
     #: Pass as `cursor` for the next page; null on the last.
     nextCursor: Optional[str]
@@ -494,6 +557,7 @@ class BulkResults(TypedDict):
 
 class BulkItemCreated(TypedDict):
     """An item that was created."""
+    #: The status that a request for this item alone would have.
     status: Literal[201]
     data: BulkLink
     ignoredFields: NotRequired[IgnoredFields]
@@ -514,21 +578,27 @@ class DomainCreate(TypedDict):
 
 class DNSRecord(TypedDict):
     """A DNS record that the owner of a domain must create."""
+    #: Type of the DNS record.
     type: str
+    #: Name of the DNS record.
     name: str
+    #: Value of the DNS record.
     value: str
 
 
 class Domain(TypedDict):
     """A custom host name."""
+    #: Id of the domain.
     id: str
     #: In lower case.
     hostname: str
+    #: Links can be made on a domain that is `verified`.
     status: Literal["pending", "verified"]
     #: DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or
     #: AAAA record sends visitors here.
     records: List[DNSRecord]
     createdAt: int
+    #: When the domain was verified, in milliseconds since 1970, or null.
     verifiedAt: Optional[int]
     #: When the TXT record was last looked up.
     checkedAt: Optional[int]
@@ -573,13 +643,16 @@ class DomainCertificate(TypedDict):
 
 class DomainList(TypedDict):
     """One page of the account's domains."""
+    #: The items of the page.
     data: List[Domain]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
 
 class VideoCreate(TypedDict):
     """Describes a new video. All fields are optional."""
+    #: Title of the video; viewers see it. Null is the same as absent.
     title: NotRequired[Optional[str]]
     tags: NotRequired[TagsInput]
     externalId: NotRequired[ExternalIdInput]
@@ -595,7 +668,9 @@ class VideoCreate(TypedDict):
 
 class VideoUpdate(TypedDict):
     """Changes a video. Absent fields do not change."""
+    #: New title; viewers see it. Null clears.
     title: NotRequired[Optional[str]]
+    #: New description; viewers see it. Null clears.
     description: NotRequired[Optional[str]]
     tags: NotRequired[TagsInput]
     externalId: NotRequired[ExternalIdInput]
@@ -620,7 +695,9 @@ class VideoAccess(TypedDict):
     privacy: Privacy
     #: Milliseconds since 1970.
     expiresAt: Optional[int]
+    #: Whether visitors may download the file.
     allowDownload: bool
+    #: The only sites that may embed the video; empty if every site may.
     embedOrigins: List[str]
     ignoredFields: NotRequired[IgnoredFields]
 
@@ -633,6 +710,7 @@ class VideoThumbnail(TypedDict):
 
 class Caption(TypedDict):
     """One language of a video's captions."""
+    #: Language tag (BCP 47).
     language: str
     #: The language's own name, as players show it.
     name: str
@@ -641,13 +719,16 @@ class Caption(TypedDict):
 
 class CaptionList(TypedDict):
     """One page of a video's captions."""
+    #: The items of the page.
     data: List[Caption]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
 
 class VideoUpdated(TypedDict):
     """The response to an update of a video."""
+    #: Always true.
     success: Literal[True]
     video: Video
     ignoredFields: NotRequired[IgnoredFields]
@@ -657,29 +738,36 @@ class VideoSummary(TypedDict):
     """A video in a list."""
     #: Id of the video; the same as `id`.
     _id: str
+    #: Id of the video.
     id: str
     #: Empty when unset.
     title: str
+    #: Last part of the share address.
     slug: str
     status: VideoStatus
     privacy: Privacy
+    #: The page to share.
     shareUrl: str
     createdAt: int
     #: Milliseconds since 1970.
     expiresAt: Optional[int]
     #: Seconds.
     duration: Optional[float]
+    #: Percent done while the video is processing.
     progress: int
     #: When the operator restored the installation from a backup, if the rule on who may watch is
     #: older than that: it may have been changed since the backup, and is now as it was before.
     #: Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`).
     accessRestoredAt: NotRequired[int]
+    #: Tags of the video.
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
 
 
 class VideoList(TypedDict):
     """One page of a list of videos."""
+    #: The items of the page.
     data: List[VideoSummary]
     hasMore: bool
     #: Pass this value as cursor to get the next page. None on the last page.
@@ -690,7 +778,9 @@ class VideoCreated(TypedDict):
     """The response to the creation of a video."""
     #: Id of the video; the same as `id`.
     videoId: str
+    #: Id of the video.
     id: str
+    #: Last part of the share address.
     slug: str
     #: Send the file here with PUT.
     uploadUrl: str
@@ -700,6 +790,7 @@ class VideoCreated(TypedDict):
     resumableUploadUrl: NotRequired[ResumableUploadUrl]
     #: As given
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
     video: Video
     ignoredFields: NotRequired[IgnoredFields]
@@ -710,6 +801,7 @@ class VideoError(TypedDict):
     #: Why the file did not become a video. New codes will come; treat one you do not know as
     #: `INTERNAL`.
     code: Literal["NOT_A_VIDEO", "EMPTY_FILE", "UNSUPPORTED_FORMAT", "CORRUPT_FILE", "TOO_LONG", "TOO_LARGE_DIMENSIONS", "FILE_TOO_LARGE", "TRANSCODE_TIMEOUT", "UPLOAD_EXPIRED", "INTERNAL"]
+    #: For people; may change.
     message: str
     docUrl: DocURL
 
@@ -718,13 +810,17 @@ class Video(TypedDict):
     """The complete record of a video."""
     #: Id of the video; the same as `id`.
     _id: str
+    #: Id of the video.
     id: str
     #: Empty when unset.
     title: str
+    #: The description, or null.
     description: Optional[str]
+    #: Last part of the share address.
     slug: str
     status: VideoStatus
     privacy: Privacy
+    #: The page to share.
     shareUrl: str
     createdAt: int
     updatedAt: int
@@ -736,6 +832,7 @@ class Video(TypedDict):
     duration: Optional[float]
     #: As displayed, rotation applied.
     width: Optional[int]
+    #: As displayed, rotation applied; null until the file was read.
     height: Optional[int]
     #: A picture of the video.
     posterUrl: Optional[str]
@@ -744,6 +841,7 @@ class Video(TypedDict):
     playbackUrl: Optional[str]
     #: An MP4 of the video for the owner. It stops working when `playbackUrl` does.
     downloadUrl: Optional[str]
+    #: The sizes in which the video can be played.
     renditions: List[Rendition]
     #: Languages that have captions.
     captions: List[str]
@@ -751,7 +849,9 @@ class Video(TypedDict):
     #: older than that: it may have been changed since the backup, and is now as it was before.
     #: Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`).
     accessRestoredAt: NotRequired[int]
+    #: Tags of the video.
     tags: List[str]
+    #: Id that the record has in another system, or null.
     externalId: Optional[str]
     #: Time of the picture that the owner chose, in seconds. `null` means the automatic picture.
     thumbnailTime: Optional[float]
@@ -771,27 +871,39 @@ class Video(TypedDict):
 
 class Rendition(TypedDict):
     """One size in which a video can be played."""
+    #: Name of the size, such as `720p`.
     name: str
+    #: Width in pixels.
     width: int
+    #: Height in pixels.
     height: int
     #: Peak bits per second.
     bandwidth: int
+    #: Codecs as in RFC 6381.
     codecs: str
+    #: Frames per second.
     frameRate: float
 
 
 class CaptionsStored(TypedDict):
     """The response to an upload of captions."""
+    #: Always true.
     success: Literal[True]
+    #: Language tag (BCP 47) of the captions.
     language: str
 
 
 class AccountLimits(TypedDict):
     """`null` means that there is no limit."""
+    #: Requests a minute.
     requestsPerMinute: int
+    #: Items of one bulk request.
     bulkItems: int
+    #: Links; null is no limit.
     links: Optional[int]
+    #: Videos; null is no limit.
     videos: Optional[int]
+    #: Domains; null is no limit.
     domains: Optional[int]
     #: Bytes that the account's videos may take.
     storedBytes: Optional[int]
@@ -799,8 +911,11 @@ class AccountLimits(TypedDict):
 
 class AccountUsage(TypedDict):
     """Records that exist now."""
+    #: Links of the account.
     links: int
+    #: Videos of the account.
     videos: int
+    #: Domains of the account.
     domains: int
     #: Bytes that the account's videos take.
     storedBytes: int
@@ -808,7 +923,9 @@ class AccountUsage(TypedDict):
 
 class Account(TypedDict):
     """The account of the API key."""
+    #: Id of the account.
     id: str
+    #: Name of the account.
     name: str
     plan: Plan
     #: Domain of new links that are created without `domainId`. Null is the default short host.
@@ -831,6 +948,7 @@ class AccountSettingsUpdate(TypedDict):
 
 class KeyCreate(TypedDict):
     """Describes a new API key."""
+    #: Label by which people recognise the key.
     name: str
     #: What the key may do. A key made without scopes gets links, videos, domains and keys, each
     #: with read and write. Events, webhooks, members and `account:write` must be requested by
@@ -848,45 +966,62 @@ class KeyRoll(TypedDict):
 
 class Key(TypedDict):
     """An API key without its secret."""
+    #: Id of the key.
     id: str
+    #: Label by which people recognise the key.
     name: str
     #: First characters of the key.
     prefix: str
     #: Last four characters of the key.
     last4: str
+    #: What the key may do.
     scopes: List[Scope]
     createdAt: int
     #: To the minute.
     lastUsedAt: Optional[int]
+    #: When the key expires, in milliseconds since 1970; null is never.
     expiresAt: Optional[int]
+    #: When the key was revoked, in milliseconds since 1970, or null.
     revokedAt: Optional[int]
 
 
 class KeyList(TypedDict):
     """One page of the account's keys."""
+    #: The items of the page.
     data: List[Key]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
 
 class KeyCreated(TypedDict):
     """A new API key with its secret. The secret is not shown again."""
+    #: Id of the key.
     id: str
     #: The key itself. It is shown only here.
     key: str
+    #: Label by which people recognise the key.
     name: str
+    #: First characters of the key.
     prefix: str
+    #: Last four characters of the key.
     last4: str
+    #: What the key may do.
     scopes: List[Scope]
     createdAt: int
+    #: Null: it was not used yet.
     lastUsedAt: Optional[int]
+    #: When the key expires, in milliseconds since 1970; null is never.
     expiresAt: Optional[int]
+    #: Null: it was not revoked yet.
     revokedAt: Optional[int]
 
 
 class Member(TypedDict):
     """A member of the account."""
+    #: Id of the member.
     id: str
+    #: The member's name.
     name: str
     #: As the identity provider verified it. It is only shown and never identifies a person.
     email: Optional[str]
@@ -901,7 +1036,9 @@ class Member(TypedDict):
 
 class MemberList(TypedDict):
     """One page of the account's members."""
+    #: The items of the page.
     data: List[Member]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
@@ -915,6 +1052,7 @@ class MemberSignInLink(TypedDict):
 
 class MemberUpdate(TypedDict):
     """Changes a member. Absent fields do not change."""
+    #: New name of the member.
     name: NotRequired[str]
     role: NotRequired[Role]
 
@@ -928,7 +1066,9 @@ class InvitationCreate(TypedDict):
 
 class Invitation(TypedDict):
     """Invites a person to become a member."""
+    #: Id of the invitation.
     id: str
+    #: Name that the member will have.
     name: str
     role: Role
     invitedBy: Actor
@@ -940,7 +1080,9 @@ class InvitationCreated(TypedDict):
     """A new invitation with its link. The link is not shown again."""
     #: The one-time link. Shown here and never again.
     url: str
+    #: Id of the invitation.
     id: str
+    #: Name that the member will have.
     name: str
     role: Role
     invitedBy: Actor
@@ -951,7 +1093,9 @@ class InvitationCreated(TypedDict):
 
 class InvitationList(TypedDict):
     """One page of the open invitations."""
+    #: The items of the page.
     data: List[Invitation]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
@@ -972,6 +1116,7 @@ class DeviceCode(TypedDict):
     deviceCode: str
     #: Code that the person compares before approving.
     userCode: str
+    #: Address at which a person approves the code.
     verificationUrl: str
     expiresAt: int
     #: Seconds to wait between two requests for the key.
@@ -980,25 +1125,31 @@ class DeviceCode(TypedDict):
 
 class DeviceCodeCollect(TypedDict):
     """Collects the key of a device code."""
+    #: The `deviceCode` that the request for a code returned.
     deviceCode: str
 
 
 class SignInLinkCreate(TypedDict):
     """Requests a one-time link."""
+    #: Id of an existing member.
     memberId: NotRequired[str]
+    #: Name of a new member. A name always makes a new member.
     name: NotRequired[str]
     role: NotRequired[Role]
 
 
 class SignInLink(TypedDict):
     """A one-time link for signing in to the console."""
+    #: The address that signs in once.
     url: str
     expiresAt: int
+    #: Id of the member who signs in with it.
     memberId: str
 
 
 class AccountCreate(TypedDict):
     """Describes a new account."""
+    #: Name of the account.
     name: str
     plan: Plan
 
@@ -1015,8 +1166,10 @@ class OwnLimitsUpdate(TypedDict):
 
 class AccountUpdate(TypedDict):
     """Changes an account. Absent fields do not change."""
+    #: New name of the account.
     name: NotRequired[str]
     plan: NotRequired[Plan]
+    #: Whether the account is suspended.
     suspended: NotRequired[bool]
     #: Exceptions from the plan's limits. An absent limit stays as it is, and `null` restores the
     #: plan's limit.
@@ -1033,13 +1186,17 @@ class OwnLimits(TypedDict):
 
 class OperatorAccount(TypedDict):
     """An account in the operator's API."""
+    #: Id of the account.
     id: str
+    #: Name of the account.
     name: str
     plan: Plan
     #: Domain of the account's new links that are created without `domainId`. Null is the default
     #: short host.
     defaultDomainId: Optional[str]
+    #: `deleting` lasts until everything of the account is erased.
     state: Literal["active", "suspended", "deleting"]
+    #: Whether the account is suspended.
     suspended: bool
     #: What the operator set for this account; `null` is what the plan allows.
     limits: OwnLimits
@@ -1049,8 +1206,11 @@ class OperatorAccount(TypedDict):
 
 class OperatorAccountPage(TypedDict):
     """One page of the accounts."""
+    #: The items of the page.
     data: List[OperatorAccount]
+    #: Whether there is a next page.
     hasMore: bool
+    #: Pass as `cursor` for the next page; null on the last.
     nextCursor: Optional[str]
 
 
@@ -1058,7 +1218,9 @@ class TakedownCreate(TypedDict):
     """What to take down. Give exactly one of `url`, `linkId` and `videoId`."""
     #: A short or share address.
     url: NotRequired[str]
+    #: Id of a link.
     linkId: NotRequired[str]
+    #: Id of a video.
     videoId: NotRequired[str]
     #: The owner sees it.
     reason: str
@@ -1066,26 +1228,36 @@ class TakedownCreate(TypedDict):
 
 class Takedown(TypedDict):
     """A link or video that the operator took down."""
+    #: Id of the takedown.
     id: str
     #: Public address of the record.
     url: str
+    #: Id of the link, if one was taken down.
     linkId: NotRequired[str]
+    #: Id of the video, if one was taken down.
     videoId: NotRequired[str]
+    #: Id of the account that owns it.
     accountId: str
+    #: The reason that the operator gave; the owner sees it.
     reason: str
     createdAt: int
 
 
 class TakedownPage(TypedDict):
     """One page of takedowns."""
+    #: The items of the page.
     data: List[Takedown]
+    #: Whether there is a next page.
     hasMore: bool
+    #: Pass as `cursor` for the next page; null on the last.
     nextCursor: Optional[str]
 
 
 class FailingWebhook(TypedDict):
     """A webhook with a failed last attempt, in the operator's API."""
+    #: Id of the webhook.
     id: str
+    #: Id of the account that owns the webhook.
     accountId: str
     #: Host of the receiver's address, with its port.
     host: str
@@ -1100,15 +1272,21 @@ class FailingWebhook(TypedDict):
 
 class FailingWebhookPage(TypedDict):
     """One page of failing webhooks."""
+    #: The items of the page.
     data: List[FailingWebhook]
+    #: Whether there is a next page.
     hasMore: bool
+    #: Pass as `cursor` for the next page; null on the last.
     nextCursor: Optional[str]
 
 
 class Actor(TypedDict):
     """The author of a change."""
+    #: Who acted: a key of the API, a member in the console, the operator, or Linkreel itself.
     type: Literal["key", "member", "operator", "system"]
+    #: Id of the key or member; `operator` and `system` for the others.
     id: str
+    #: Name of the key or member.
     name: str
 
 
@@ -1116,6 +1294,7 @@ class LinkEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["link.created", "link.updated", "link.deleted"]
     #: Id of the record.
     object: str
@@ -1132,6 +1311,7 @@ class DomainEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["domain.created", "domain.verified", "domain.updated", "domain.lapsed", "domain.deleted"]
     #: Id of the record.
     object: str
@@ -1148,6 +1328,7 @@ class VideoEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["video.created", "video.updated", "video.deleted", "video.processing", "video.ready", "video.failed"]
     #: Id of the record.
     object: str
@@ -1164,6 +1345,7 @@ class KeyEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["key.created", "key.rolled", "key.revoked"]
     #: Id of the record.
     object: str
@@ -1180,6 +1362,7 @@ class AccountEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["account.changed", "account.exported"]
     #: Id of the record.
     object: str
@@ -1196,6 +1379,7 @@ class MemberEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["member.added", "member.changed", "member.removed"]
     #: Id of the record.
     object: str
@@ -1212,6 +1396,7 @@ class InvitationEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["invitation.created", "invitation.accepted", "invitation.revoked"]
     #: Id of the record.
     object: str
@@ -1228,6 +1413,7 @@ class SessionEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["session.created", "session.ended"]
     #: Id of the record.
     object: str
@@ -1244,6 +1430,7 @@ class SignInLinkEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["sign_in_link.created", "sign_in_link.used"]
     #: Id of the record.
     object: str
@@ -1260,6 +1447,7 @@ class WebhookEvent(TypedDict):
     """Part of a request or response body."""
     #: Id of the event, and `webhook-id` of its messages.
     id: str
+    #: What happened.
     type: Literal["webhook.created", "webhook.updated", "webhook.deleted", "webhook.disabled"]
     #: Id of the record.
     object: str
@@ -1274,7 +1462,9 @@ class WebhookEvent(TypedDict):
 
 class Session(TypedDict):
     """A member's session in the console."""
+    #: Id of the session.
     id: str
+    #: Id of the member.
     memberId: str
     #: How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values
     #: may come.
@@ -1288,7 +1478,9 @@ class Session(TypedDict):
 
 class EventSignInLink(TypedDict):
     """A one-time link with which a member signs in, without its address."""
+    #: Id of the sign-in link.
     id: str
+    #: Id of the member who signs in with it.
     memberId: str
     #: Name of the member.
     name: str
@@ -1300,6 +1492,7 @@ class EventSignInLink(TypedDict):
 
 class LinkMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["link.created", "link.updated", "link.deleted"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1309,6 +1502,7 @@ class LinkMessage(TypedDict):
 
 class DomainMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["domain.created", "domain.verified", "domain.updated", "domain.lapsed", "domain.deleted"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1318,6 +1512,7 @@ class DomainMessage(TypedDict):
 
 class VideoMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["video.created", "video.updated", "video.deleted", "video.processing", "video.ready", "video.failed"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1327,6 +1522,7 @@ class VideoMessage(TypedDict):
 
 class KeyMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["key.created", "key.rolled", "key.revoked"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1336,6 +1532,7 @@ class KeyMessage(TypedDict):
 
 class AccountMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["account.changed", "account.exported"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1345,6 +1542,7 @@ class AccountMessage(TypedDict):
 
 class MemberMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["member.added", "member.changed", "member.removed"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1354,6 +1552,7 @@ class MemberMessage(TypedDict):
 
 class InvitationMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["invitation.created", "invitation.accepted", "invitation.revoked"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1363,6 +1562,7 @@ class InvitationMessage(TypedDict):
 
 class SessionMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["session.created", "session.ended"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1372,6 +1572,7 @@ class SessionMessage(TypedDict):
 
 class SignInLinkMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["sign_in_link.created", "sign_in_link.used"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1381,6 +1582,7 @@ class SignInLinkMessage(TypedDict):
 
 class WebhookMessage(TypedDict):
     """Part of a request or response body."""
+    #: What happened.
     type: Literal["webhook.created", "webhook.updated", "webhook.deleted", "webhook.disabled", "webhook.test"]
     timestamp: MessageTime
     #: The record right after the change or, for a deletion, right before it. Without secrets and
@@ -1390,7 +1592,9 @@ class WebhookMessage(TypedDict):
 
 class EventPage(TypedDict):
     """One page of the event feed."""
+    #: The items of the page.
     data: List[Event]
+    #: Whether there is a next page.
     hasMore: bool
     #: The place where this page ends. Never null when reading with `after` or `wait`.
     nextCursor: Optional[str]
@@ -1401,14 +1605,18 @@ class WebhookCreate(TypedDict):
     #: An https address on a public host, port 443, 80 or above 1023.
     url: str
     events: WebhookEvents
+    #: Private label.
     description: NotRequired[Optional[str]]
 
 
 class WebhookUpdate(TypedDict):
     """Changes a webhook. Absent fields do not change."""
+    #: New address of the receiver.
     url: NotRequired[str]
     events: NotRequired[WebhookEvents]
+    #: New private label; null clears.
     description: NotRequired[Optional[str]]
+    #: Whether events are sent. A webhook that was disabled is enabled again with true.
     enabled: NotRequired[bool]
 
 
@@ -1421,10 +1629,14 @@ WebhookReplay = TypedDict("WebhookReplay", {
 
 class Webhook(TypedDict):
     """A subscription to events."""
+    #: Id of the webhook.
     id: str
+    #: Address of the receiver.
     url: str
     events: WebhookEvents
+    #: Private label; empty if there is none.
     description: str
+    #: Whether events are sent.
     enabled: bool
     #: Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five
     #: days of nothing but failures).
@@ -1439,10 +1651,14 @@ class Webhook(TypedDict):
 
 class WebhookCreated(TypedDict):
     """A new webhook with its secret. The secret is not shown again."""
+    #: Id of the webhook.
     id: str
+    #: Address of the receiver.
     url: str
     events: WebhookEvents
+    #: Private label; empty if there is none.
     description: str
+    #: Whether events are sent.
     enabled: bool
     #: Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five
     #: days of nothing but failures).
@@ -1458,7 +1674,9 @@ class WebhookCreated(TypedDict):
 
 class WebhookList(TypedDict):
     """One page of the account's webhooks."""
+    #: The items of the page.
     data: List[Webhook]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
@@ -1477,17 +1695,22 @@ class DeliveryAttempt(TypedDict):
 
 
 class DeliveryEvent(TypedDict):
-    """The event of a delivery."""
+    """What is delivered."""
     #: The message's `webhook-id`.
     id: str
+    #: Type of the event.
     type: str
 
 
 class Delivery(TypedDict):
     """The delivery of one event to one webhook."""
+    #: Id of the delivery.
     id: str
+    #: Id of the webhook.
     webhookId: str
+    #: What is delivered.
     event: DeliveryEvent
+    #: `pending` until it is delivered or has failed for good.
     status: Literal["pending", "delivered", "failed"]
     createdAt: int
     #: Null unless pending.
@@ -1498,14 +1721,18 @@ class Delivery(TypedDict):
 
 class DeliveryPage(TypedDict):
     """One page of a webhook's deliveries."""
+    #: The items of the page.
     data: List[Delivery]
+    #: Whether there is a next page.
     hasMore: bool
     nextCursor: NextCursor
 
 
 #: A time range of events that are sent again.
 Replay = TypedDict("Replay", {
+    #: Id of the replay.
     "id": "str",
+    #: Id of the webhook.
     "webhookId": "str",
     "from": "int",
     "to": "int",
@@ -1534,7 +1761,9 @@ class RecoveryResume(TypedDict):
     """Name the restore, and at least one of the others."""
     #: Id of the last restore, as `GET /admin/v1/recovery` shows it.
     restoreId: str
+    #: True sends what webhooks have waited for.
     webhooks: NotRequired[bool]
+    #: True lets the janitor delete files again.
     janitor: NotRequired[bool]
 
 
@@ -1544,6 +1773,7 @@ class ErrorDetail(TypedDict):
     field: str
     #: Which rule is broken. New codes will come; treat one you do not know as `invalid_value`.
     code: Literal["required", "invalid_type", "invalid_value", "invalid_format", "too_long", "too_short", "out_of_range", "not_allowed", "reserved", "self_reference", "unknown"]
+    #: For people; may change.
     message: str
     #: The upper bound that was broken.
     max: NotRequired[int]
@@ -1561,6 +1791,7 @@ class ErrorBody(TypedDict):
     code: ErrorCode
     #: For people; may change.
     message: str
+    #: The `X-Request-Id` of the answer.
     requestId: str
     docUrl: DocURL
     #: The fields that are wrong, at most 50; `moreDetails` counts the rest.

@@ -2,12 +2,12 @@
 export class LinkreelError extends Error {
     static { this.prototype.name = "LinkreelError"; }
 }
-/** The API refused a call. Decide by the class or by `code`. */
+/** The API returned an error. Branch on the class or on `code`. */
 export class ApiError extends LinkreelError {
     static { this.prototype.name = "ApiError"; }
     /** The HTTP status. */
     status;
-    /** The `error` of the response; empty when something else than the API answered. */
+    /** The `error` of the response; empty if the response is not from the API. */
     body;
     /** The headers of the response. */
     headers;
@@ -20,17 +20,17 @@ export class ApiError extends LinkreelError {
         super(`${body.message ?? "Something other than the API answered."} (${code})${details}${request}`);
         [this.status, this.body, this.headers, this.retryAfter] = [status, body, headers, retryAfter];
     }
-    /** What went wrong. `HTTP_502` and the like come from a proxy and not from the API. */
+    /** The error code. Codes such as `HTTP_502` are for responses of a proxy. */
     get code() { return this.body.code ?? `HTTP_${this.status}`; }
-    /** The fields that are wrong; often empty. */
+    /** The invalid fields; often empty. */
     get details() { return this.body.details ?? []; }
-    /** Names the request in the logs of the service; empty when a proxy answered. */
+    /** Identifies the request in the logs of the service; empty for a response of a proxy. */
     get requestId() { return this.body.requestId ?? this.headers.get("X-Request-Id") ?? ""; }
-    /** After a 412, the version that the record has now, for `ifMatch`. */
+    /** After a 412, the current version of the record, for `ifMatch`. */
     get etag() { return this.headers.get("ETag") ?? undefined; }
     /** The address of the page that explains `code`, if the deployment has one. */
     get docUrl() { return this.body.docUrl; }
-    /** With `CURSOR_AHEAD`: the `after` with which to read the feed on. */
+    /** With `CURSOR_AHEAD`, the `after` with which to resume reading the feed. */
     get restartAfter() { return this.body.restartAfter; }
 }
 /** 401: the key is missing, wrong, expired or revoked. */
@@ -45,22 +45,22 @@ export class PermissionError extends ApiError {
 export class NotFoundError extends ApiError {
     static { this.prototype.name = "NotFoundError"; }
 }
-/** 400, 413, 415, 422 or 431: the request is wrong; `details` names the fields. */
+/** 400, 413, 415, 422 or 431: the request is invalid; `details` names the fields. */
 export class ValidationError extends ApiError {
     static { this.prototype.name = "ValidationError"; }
 }
-/** 409, or 412 when `ifMatch` no longer matches: the request conflicts with the present state. */
+/** 409, or 412 if `ifMatch` no longer matches: the request conflicts with the current state. */
 export class ConflictError extends ApiError {
     static { this.prototype.name = "ConflictError"; }
 }
 /**
- * 410: it was there once. With `CURSOR_AHEAD`, the service was restored from a backup, and the place in the feed is of
- * the time that it lost: read on after `restartAfter`.
+ * 410: it no longer exists. With `CURSOR_AHEAD`, the service was restored from a backup, and the restore has removed
+ * the position in the feed. Resume after `restartAfter`.
  */
 export class GoneError extends ApiError {
     static { this.prototype.name = "GoneError"; }
 }
-/** 429, after all attempts: `retryAfter` says when the next call may succeed. */
+/** 429, after all attempts: the next call may succeed after `retryAfter`. */
 export class RateLimitError extends ApiError {
     static { this.prototype.name = "RateLimitError"; }
 }
@@ -76,28 +76,28 @@ const byStatus = {
     304: NotModifiedError, 400: ValidationError, 401: AuthenticationError, 403: PermissionError, 404: NotFoundError, 409: ConflictError,
     410: GoneError, 412: ConflictError, 413: ValidationError, 415: ValidationError, 422: ValidationError, 429: RateLimitError, 431: ValidationError,
 };
-/** The error of the class that belongs to a status. */
+/** Returns an error of the class for a status. */
 export function apiError(refusal) {
     const kind = byStatus[refusal.status] ?? (refusal.status >= 500 ? ServerError : ApiError);
     return new kind(refusal);
 }
 /**
- * No usable answer came in any attempt: no connection, one that broke, or something that is
- * not the JSON of the API. The call may have taken effect.
+ * No attempt received a usable response: the connection failed or broke, or the response was
+ * not JSON of the API. The call may have taken effect.
  */
 export class ConnectionError extends LinkreelError {
     static { this.prototype.name = "ConnectionError"; }
 }
-/** The last attempt, or the whole of a wait, took longer than its `timeout`. */
+/** The last attempt, or a whole wait, took longer than its `timeout`. */
 export class TimeoutError extends ConnectionError {
     static { this.prototype.name = "TimeoutError"; }
 }
 /** The caller's `signal` ended the call. `cause` is the signal's reason. */
 export class CancelledError extends LinkreelError {
-    // The name that programs look for after an abort.
+    // The name that programs check after an abort.
     static { this.prototype.name = "AbortError"; }
 }
-/** What a signal's abort becomes: it may also be a time limit. */
+/** Returns the error for an aborted signal, which may also be a time limit. */
 export function cancelled(signal) {
     const cause = signal.reason;
     if (cause instanceof Error && cause.name === "TimeoutError")
@@ -112,20 +112,20 @@ export class VideoFailedError extends LinkreelError {
         super(`${video.error?.message ?? "The video failed."} (${video.error?.code ?? "INTERNAL"})`);
         this.video = video;
     }
-    /** Why: such as `NOT_A_VIDEO`. */
+    /** The reason, such as `NOT_A_VIDEO`. */
     get code() { return this.video.error?.code ?? "INTERNAL"; }
 }
-/** Storage no longer accepts the upload address. Get the video again for a new one. */
+/** Storage no longer accepts the upload address. Read the video again to get a new address. */
 export class UploadGoneError extends LinkreelError {
     static { this.prototype.name = "UploadGoneError"; }
 }
-/** An upload that cannot continue, though its address is good. */
+/** An upload that cannot continue although its address is valid. */
 export class UploadError extends LinkreelError {
     static { this.prototype.name = "UploadError"; }
 }
 /**
- * A request in the middle of a bulk call failed with `cause`. What was done before is kept.
- * The same call with the same items and `idempotencyKey` continues and makes nothing twice.
+ * A request in the middle of a bulk call failed with `cause`. Earlier requests have taken effect.
+ * The same call with the same items and `idempotencyKey` resumes without creating a link twice.
  */
 export class BulkError extends LinkreelError {
     results;
@@ -134,13 +134,13 @@ export class BulkError extends LinkreelError {
     idempotencyKey;
     static { this.prototype.name = "BulkError"; }
     constructor(
-    /** The results known so far, in the order of the items, from the first on. */
+    /** The results so far, in the order of the items, starting with the first. */
     results, 
-    /** The items of the request that failed, if some of them may have been done. */
+    /** The items of the failed request, if the request may have taken effect. */
     unsure, 
-    /** The items of which none was done. */
+    /** The items that were certainly not processed. */
     unsent, 
-    /** The key with which the same call continues, for 24 hours. */
+    /** The key with which the same call resumes, for 24 hours. */
     idempotencyKey, cause) {
         super(`${results.length} items are answered, ${unsure.length} may be done, ${unsent.length} are not: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
         this.results = results;

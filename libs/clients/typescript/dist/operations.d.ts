@@ -149,7 +149,7 @@ export declare class Operations extends Client {
      * and no link that exists throughout is left out.
      */
     listLinks(query?: Query<"listLinks">, options?: CallOptions): Promise<LinkList>;
-    /** Every record of `listLinks`, over all pages. */
+    /** All records of `listLinks`, over all pages. */
     links(query?: Omit<Query<"listLinks">, "cursor">, options?: CallOptions): Pages<LinkSummary>;
     /**
      * Create a link.
@@ -195,7 +195,7 @@ export declare class Operations extends Client {
      * nothing carries any more leaves the list within a day.
      */
     listTags(query?: Query<"listTags">, options?: CallOptions): Promise<TagList>;
-    /** Every record of `listTags`, over all pages. */
+    /** All records of `listTags`, over all pages. */
     tags(query?: Omit<Query<"listTags">, "cursor">, options?: CallOptions): Pages<TagList["data"][number]>;
     /**
      * Whether a slug can be taken.
@@ -251,7 +251,7 @@ export declare class Operations extends Client {
      * Domains of the account, newest first.
      */
     listDomains(query?: Query<"listDomains">, options?: CallOptions): Promise<DomainList>;
-    /** Every record of `listDomains`, over all pages. */
+    /** All records of `listDomains`, over all pages. */
     domains(query?: Omit<Query<"listDomains">, "cursor">, options?: CallOptions): Pages<Domain>;
     /**
      * Claim a domain.
@@ -310,7 +310,7 @@ export declare class Operations extends Client {
         hasMore: boolean;
         nextCursor: string | null;
     }>;
-    /** Every record of `listVideos`, over all pages. */
+    /** All records of `listVideos`, over all pages. */
     videos(query?: Omit<Query<"listVideos">, "cursor">, options?: CallOptions): Pages<VideoSummary>;
     /**
      * Create a video and get its upload address.
@@ -383,7 +383,7 @@ export declare class Operations extends Client {
      * One track for each language, in the order of the language tags.
      */
     listCaptions(id: string, query?: Query<"listCaptions">, options?: CallOptions): Promise<CaptionList>;
-    /** Every record of `listCaptions`, over all pages. */
+    /** All records of `listCaptions`, over all pages. */
     captions(id: string, query?: Omit<Query<"listCaptions">, "cursor">, options?: CallOptions): Pages<CaptionList["data"][number]>;
     /**
      * Set the captions of one language.
@@ -414,7 +414,7 @@ export declare class Operations extends Client {
      * among them, or the `id` of one of them, gets 410 `CURSOR_AHEAD`, and `restartAfter` says where to read on.
      */
     listEvents(query?: Query<"listEvents">, options?: CallOptions): Promise<EventPage>;
-    /** Every record of `listEvents`, over all pages. */
+    /** All records of `listEvents`, over all pages. */
     events(query?: Omit<Query<"listEvents">, "cursor">, options?: CallOptions): Pages<Event>;
     /**
      * List webhooks.
@@ -422,7 +422,7 @@ export declare class Operations extends Client {
      * Webhooks of the account, newest first.
      */
     listWebhooks(query?: Query<"listWebhooks">, options?: CallOptions): Promise<WebhookList>;
-    /** Every record of `listWebhooks`, over all pages. */
+    /** All records of `listWebhooks`, over all pages. */
     webhooks(query?: Omit<Query<"listWebhooks">, "cursor">, options?: CallOptions): Pages<Webhook>;
     /**
      * Create a webhook.
@@ -479,7 +479,7 @@ export declare class Operations extends Client {
      * The messages sent to the webhook in the last 30 days and their results, newest first.
      */
     listDeliveries(id: string, query?: Query<"listDeliveries">, options?: CallOptions): Promise<DeliveryPage>;
-    /** Every record of `listDeliveries`, over all pages. */
+    /** All records of `listDeliveries`, over all pages. */
     deliveries(id: string, query?: Omit<Query<"listDeliveries">, "cursor">, options?: CallOptions): Pages<Delivery>;
     /**
      * Send a delivery again.
@@ -519,7 +519,7 @@ export declare class Operations extends Client {
      * Keys of the account, newest first: every key in use, and each of the 200 newest keys, even if it was revoked or has expired. An older one can still be read by its id. The key itself is never shown again.
      */
     listKeys(query?: Query<"listKeys">, options?: CallOptions): Promise<KeyList>;
-    /** Every record of `listKeys`, over all pages. */
+    /** All records of `listKeys`, over all pages. */
     keys(query?: Omit<Query<"listKeys">, "cursor">, options?: CallOptions): Pages<Key>;
     /**
      * Create a key.
@@ -553,7 +553,7 @@ export declare class Operations extends Client {
      * Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign in without anybody's help.
      */
     listMembers(query?: Query<"listMembers">, options?: CallOptions): Promise<MemberList>;
-    /** Every record of `listMembers`, over all pages. */
+    /** All records of `listMembers`, over all pages. */
     members(query?: Omit<Query<"listMembers">, "cursor">, options?: CallOptions): Pages<Member>;
     /**
      * Change a member.
@@ -594,7 +594,7 @@ export declare class Operations extends Client {
      * Invitations that nobody has accepted yet, newest first. Their links are not shown again.
      */
     listInvitations(query?: Query<"listInvitations">, options?: CallOptions): Promise<InvitationList>;
-    /** Every record of `listInvitations`, over all pages. */
+    /** All records of `listInvitations`, over all pages. */
     invitations(query?: Omit<Query<"listInvitations">, "cursor">, options?: CallOptions): Pages<Invitation>;
     /**
      * Invite somebody.
@@ -625,7 +625,7 @@ export declare class Operations extends Client {
      */
     collectDeviceKey(body: DeviceCodeCollect, options?: CallOptions): Promise<KeyCreated>;
 }
-/** Calls the operator's API: `baseUrl` is the admin address and `key` the admin token. */
+/** Calls the operator's API. `baseUrl` is the admin address and `key` the admin token. */
 export declare class Operator extends Client {
     /**
      * List and search accounts.
@@ -633,7 +633,7 @@ export declare class Operator extends Client {
      * In the order of their ids. During a long search, a page before the last may be short or empty; continue with `nextCursor`.
      */
     adminListAccounts(query?: Query<"adminListAccounts">, options?: CallOptions): Promise<OperatorAccountPage>;
-    /** Every record of `adminListAccounts`, over all pages. */
+    /** All records of `adminListAccounts`, over all pages. */
     adminAccounts(query?: Omit<Query<"adminListAccounts">, "cursor">, options?: CallOptions): Pages<OperatorAccount>;
     /**
      * Create an account.
@@ -687,7 +687,7 @@ export declare class Operator extends Client {
      * shown, since the rest may hold a secret.
      */
     adminListFailingWebhooks(query?: Omit<Query<"adminListFailingWebhooks">, "failing">, options?: CallOptions): Promise<FailingWebhookPage>;
-    /** Every record of `adminListFailingWebhooks`, over all pages. */
+    /** All records of `adminListFailingWebhooks`, over all pages. */
     adminFailingWebhooks(query?: Omit<Omit<Query<"adminListFailingWebhooks">, "failing">, "cursor">, options?: CallOptions): Pages<FailingWebhook>;
     /**
      * List takedowns.
@@ -695,7 +695,7 @@ export declare class Operator extends Client {
      * Newest first.
      */
     adminListTakedowns(query?: Query<"adminListTakedowns">, options?: CallOptions): Promise<TakedownPage>;
-    /** Every record of `adminListTakedowns`, over all pages. */
+    /** All records of `adminListTakedowns`, over all pages. */
     adminTakedowns(query?: Omit<Query<"adminListTakedowns">, "cursor">, options?: CallOptions): Pages<Takedown>;
     /**
      * Take down a link or a video.

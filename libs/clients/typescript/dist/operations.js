@@ -11,7 +11,7 @@ export class Operations extends Client {
     listLinks(query = {}, options) {
         return this.call("GET", "/api/v1/links", { query }, options);
     }
-    /** Every record of `listLinks`, over all pages. */
+    /** All records of `listLinks`, over all pages. */
     links(query = {}, options) {
         return this.pages((cursor) => this.listLinks({ limit: 100, ...query, cursor }, options));
     }
@@ -69,7 +69,7 @@ export class Operations extends Client {
     listTags(query = {}, options) {
         return this.call("GET", "/api/v1/tags", { query }, options);
     }
-    /** Every record of `listTags`, over all pages. */
+    /** All records of `listTags`, over all pages. */
     tags(query = {}, options) {
         return this.pages((cursor) => this.listTags({ limit: 100, ...query, cursor }, options));
     }
@@ -143,7 +143,7 @@ export class Operations extends Client {
     listDomains(query = {}, options) {
         return this.call("GET", "/api/v1/domains", { query }, options);
     }
-    /** Every record of `listDomains`, over all pages. */
+    /** All records of `listDomains`, over all pages. */
     domains(query = {}, options) {
         return this.pages((cursor) => this.listDomains({ limit: 100, ...query, cursor }, options));
     }
@@ -215,7 +215,7 @@ export class Operations extends Client {
     listVideos(query = {}, options) {
         return this.call("GET", "/api/v1/videos", { query, linked: true }, options);
     }
-    /** Every record of `listVideos`, over all pages. */
+    /** All records of `listVideos`, over all pages. */
     videos(query = {}, options) {
         return this.pages((cursor) => this.listVideos({ limit: 100, ...query, cursor }, options));
     }
@@ -306,7 +306,7 @@ export class Operations extends Client {
     listCaptions(id, query = {}, options) {
         return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id], query }, options);
     }
-    /** Every record of `listCaptions`, over all pages. */
+    /** All records of `listCaptions`, over all pages. */
     captions(id, query = {}, options) {
         return this.pages((cursor) => this.listCaptions(id, { limit: 100, ...query, cursor }, options));
     }
@@ -345,7 +345,7 @@ export class Operations extends Client {
     listEvents(query = {}, options) {
         return this.call("GET", "/api/v1/events", { query }, options);
     }
-    /** Every record of `listEvents`, over all pages. */
+    /** All records of `listEvents`, over all pages. */
     events(query = {}, options) {
         return this.pages((cursor) => this.listEvents({ limit: 100, ...query, cursor }, options));
     }
@@ -357,7 +357,7 @@ export class Operations extends Client {
     listWebhooks(query = {}, options) {
         return this.call("GET", "/api/v1/webhooks", { query }, options);
     }
-    /** Every record of `listWebhooks`, over all pages. */
+    /** All records of `listWebhooks`, over all pages. */
     webhooks(query = {}, options) {
         return this.pages((cursor) => this.listWebhooks({ limit: 100, ...query, cursor }, options));
     }
@@ -432,7 +432,7 @@ export class Operations extends Client {
     listDeliveries(id, query = {}, options) {
         return this.call("GET", "/api/v1/webhooks/{id}/deliveries", { path: [id], query }, options);
     }
-    /** Every record of `listDeliveries`, over all pages. */
+    /** All records of `listDeliveries`, over all pages. */
     deliveries(id, query = {}, options) {
         return this.pages((cursor) => this.listDeliveries(id, { limit: 100, ...query, cursor }, options));
     }
@@ -484,7 +484,7 @@ export class Operations extends Client {
     listKeys(query = {}, options) {
         return this.call("GET", "/api/v1/keys", { query }, options);
     }
-    /** Every record of `listKeys`, over all pages. */
+    /** All records of `listKeys`, over all pages. */
     keys(query = {}, options) {
         return this.pages((cursor) => this.listKeys({ limit: 100, ...query, cursor }, options));
     }
@@ -530,7 +530,7 @@ export class Operations extends Client {
     listMembers(query = {}, options) {
         return this.call("GET", "/api/v1/members", { query }, options);
     }
-    /** Every record of `listMembers`, over all pages. */
+    /** All records of `listMembers`, over all pages. */
     members(query = {}, options) {
         return this.pages((cursor) => this.listMembers({ limit: 100, ...query, cursor }, options));
     }
@@ -581,7 +581,7 @@ export class Operations extends Client {
     listInvitations(query = {}, options) {
         return this.call("GET", "/api/v1/invitations", { query }, options);
     }
-    /** Every record of `listInvitations`, over all pages. */
+    /** All records of `listInvitations`, over all pages. */
     invitations(query = {}, options) {
         return this.pages((cursor) => this.listInvitations({ limit: 100, ...query, cursor }, options));
     }
@@ -622,7 +622,7 @@ export class Operations extends Client {
         return this.call("POST", "/api/v1/device-codes/token", { body }, options);
     }
 }
-/** Calls the operator's API: `baseUrl` is the admin address and `key` the admin token. */
+/** Calls the operator's API. `baseUrl` is the admin address and `key` the admin token. */
 export class Operator extends Client {
     /**
      * List and search accounts.
@@ -632,7 +632,7 @@ export class Operator extends Client {
     adminListAccounts(query = {}, options) {
         return this.call("GET", "/admin/v1/accounts", { query }, options);
     }
-    /** Every record of `adminListAccounts`, over all pages. */
+    /** All records of `adminListAccounts`, over all pages. */
     adminAccounts(query = {}, options) {
         return this.pages((cursor) => this.adminListAccounts({ limit: 100, ...query, cursor }, options));
     }
@@ -702,7 +702,7 @@ export class Operator extends Client {
     adminListFailingWebhooks(query = {}, options) {
         return this.call("GET", "/admin/v1/webhooks", { query: { failing: "true", ...query } }, options);
     }
-    /** Every record of `adminListFailingWebhooks`, over all pages. */
+    /** All records of `adminListFailingWebhooks`, over all pages. */
     adminFailingWebhooks(query = {}, options) {
         return this.pages((cursor) => this.adminListFailingWebhooks({ limit: 100, ...query, cursor }, options));
     }
@@ -714,7 +714,7 @@ export class Operator extends Client {
     adminListTakedowns(query = {}, options) {
         return this.call("GET", "/admin/v1/takedowns", { query }, options);
     }
-    /** Every record of `adminListTakedowns`, over all pages. */
+    /** All records of `adminListTakedowns`, over all pages. */
     adminTakedowns(query = {}, options) {
         return this.pages((cursor) => this.adminListTakedowns({ limit: 100, ...query, cursor }, options));
     }

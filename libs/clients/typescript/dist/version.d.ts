@@ -1,2 +1,2 @@
-/** The version of the API's document that this client was made from. */
+/** The version of the contract from which this client was generated. */
 export declare const version = "1.3.0";

@@ -1,6 +1,6 @@
 /**
- * The client from one end to the other: links, many links, a video, a webhook and the feed of events. Nothing is made
- * twice and nothing is lost, however bad the network is. Run it with Node (`node tour.js`, or tour.ts from 22.18 on),
+ * Demonstrates the client: links, bulk requests, a video, a webhook and the feed of events. It creates no record twice
+ * and misses no event, even on an unreliable network. Run it with Node (`node tour.js`, or tour.ts from 22.18 on),
  * Deno (`deno run -A tour.ts`) or Bun (`bun tour.ts`):
  *
  *   LINKREEL_BASE_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… node tour.js clip.mp4
@@ -8,12 +8,12 @@
 import { BulkError, Linkreel, NotFoundError, receiveWebhook } from "@linkreel/client";
 import type { LinkCreate, UploadSource, WebhookHeaders } from "@linkreel/client";
 
-/** What was done, for those who check it. */
+/** The results, for tests of this program. */
 export interface Report { made: string[]; refused: number; video: string; progress: number; message: string; events: string[] }
-/** One request that a webhook has sent. */
+/** One request from a webhook. */
 export type Received = { headers: WebhookHeaders; body: string };
 
-/** Everything that also works in a browser; there nobody can receive a webhook. */
+/** The part that also works in a browser, which cannot receive a webhook. */
 export async function tour(api: Linkreel, film: UploadSource, say: (line: string) => void, receiver?: { url: string; next(): Promise<Received> }): Promise<Report> {
   // Create, search, edit, delete.
   const link = await api.createLink({ url: "https://example.com/spring", title: "Spring sale", tags: ["tour"] });
@@ -21,11 +21,11 @@ export async function tour(api: Linkreel, film: UploadSource, say: (line: string
   const found = await api.links({ q: "summer", tag: "tour" }).toArray();
   say(`${found[0]?.shortUrl} is ${found[0]?.title}`);
   await api.deleteLink(link.id).catch((error: unknown) => {
-    // A browser repeats a request by itself when a kept connection breaks, and then shows the answer to the second.
+    // If a kept connection breaks, a browser repeats the request and returns the second response.
     if (!(error instanceof NotFoundError)) throw error;
   });
 
-  // A thousand links, of which ten are wrong.
+  // A thousand links. Ten of them are invalid.
   const items: LinkCreate[] = Array.from({ length: 1000 }, (_, i) => ({ url: i % 100 === 99 ? "not a link" : `https://example.com/${i}`, externalId: `tour-${i}` }));
   const results = await api.createLinks(items).catch((error: unknown) => {
     if (!(error instanceof BulkError)) throw error;
@@ -39,7 +39,7 @@ export async function tour(api: Linkreel, film: UploadSource, say: (line: string
   const video = await api.uploadVideo(film, { title: "Tour" }, { part: 256 << 10, onProgress: (sent) => { progress = sent; }, timeout: 300_000 });
   say(`${video.shareUrl} plays ${video.duration} seconds`);
 
-  // A webhook, and a message that is verified.
+  // A webhook and the verification of its message.
   let message = "";
   if (receiver) {
     const webhook = await api.createWebhook({ url: receiver.url, events: ["video.deleted"] });
@@ -49,7 +49,7 @@ export async function tour(api: Linkreel, film: UploadSource, say: (line: string
     await api.deleteWebhook(webhook.id);
   }
 
-  // The feed from its beginning, by a program that stops after 500 events and starts again with its cursor.
+  // The feed from its beginning, read by a program that stops after 500 events and later resumes with its cursor.
   const events = new Set<string>();
   let cursor = "";
   for (const stop of [500, Infinity]) {

@@ -1,68 +1,68 @@
-/** The wire: requests, retries, errors and pages. */
+/** The transport: requests, retries, errors and pages. */
 import { ApiError, ConnectionError, LinkreelError, NotFoundError, TimeoutError, apiError, cancelled } from "./errors.js";
 import type { ErrorBody } from "./errors.js";
 import { version } from "./version.js";
 import type { Page } from "./types.js";
 
-/** Where the API is, and how calls behave unless their own options say otherwise. */
+/** The address of the API, the key, and the defaults for the options of calls. */
 export interface ClientOptions {
   /** Address of the deployment, such as https://linkreel.example. */
   baseUrl: string;
-  /** An API key, `lr_live_…`; `null` for the calls that need none. In a browser use one with few scopes. */
+  /** An API key, `lr_live_…`, or `null` for calls that require none. In a browser, use a key with few scopes. */
   key: string | null;
-  /** How often a call is tried in all, 5 by default. */
+  /** Maximum number of attempts of a call, 5 by default. */
   attempts?: number;
   /** Milliseconds for one attempt, 30,000 by default. */
   timeout?: number;
   /** The longest single wait that `Retry-After` may ask for, 60,000 ms by default. */
   maxWait?: number;
-  /** Called with each response, those that are retried too. */
+  /** Called with each response, including those that are retried. */
   onResponse?: (response: ResponseInfo) => void;
   fetch?: typeof fetch;
-  /** Waits between attempts, at most until the signal aborts; tests put their clock here. */
+  /** Waits between attempts, at most until the signal aborts. Tests use it to control time. */
   sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
 }
 
 /** Options of one call. They are always the last argument. */
 export interface CallOptions {
-  /** Cancels the call, waits and retries included. `AbortSignal.timeout(ms)` limits the whole of it. */
+  /** Cancels the call, including waits and retries. `AbortSignal.timeout(ms)` limits the whole call. */
   signal?: AbortSignal;
   /** Milliseconds for one attempt. */
   timeout?: number;
-  /** How often to try in all. */
+  /** Maximum number of attempts. */
   attempts?: number;
   /** Further headers. */
   headers?: Record<string, string>;
-  /** Called with each response to this call, those that are retried too. */
+  /** Called with each response to this call, including those that are retried. */
   onResponse?: (response: ResponseInfo) => void;
 }
 /** Options of a call that reads a record with an `ETag`. */
 export interface ReadOptions extends CallOptions {
-  /** The `ETag` that the caller has: an unchanged record is a `NotModifiedError`. */
+  /** The `ETag` of the caller's copy. If the record has not changed, the call throws a `NotModifiedError`. */
   ifNoneMatch?: string;
 }
 /** Options of a call that changes a record. */
 export interface ChangeOptions extends CallOptions {
-  /** The `ETag` that the record must still have: otherwise the call is a `ConflictError`. */
+  /** The `ETag` that the record must still have. Otherwise the call throws a `ConflictError`. */
   ifMatch?: string;
 }
-/** Options of a call that makes something. */
+/** Options of a call that creates a record. */
 export interface CreateOptions extends CallOptions {
-  /** The same key has the effect once, in whichever program and run; by default each call has its own. */
+  /** Calls with the same key take effect once, even from different processes. By default, each call has its own key. */
   idempotencyKey?: string;
 }
 type AnyOptions = ReadOptions & ChangeOptions & CreateOptions;
 
-/** What a response says beside its body. */
+/** The metadata of a response. */
 export interface ResponseInfo {
   status: number;
-  /** Names the request in the logs of the service. */
+  /** Identifies the request in the logs of the service. */
   requestId: string;
   /** For `ifMatch` and `ifNoneMatch`. */
   etag: string | undefined;
-  /** The account's bucket of requests: its size, what is left, and when it is full again. */
+  /** The account's rate limit: its size, the remaining requests, and when the full limit is available again. */
   rateLimit: { limit: number; remaining: number; resetAt: Date } | undefined;
-  /** Whether this is the stored answer of an earlier request with the same idempotency key. */
+  /** Whether this is the stored response of an earlier request with the same idempotency key. */
   replayed: boolean;
   /** 1 for the first attempt of the call. */
   attempt: number;
@@ -72,28 +72,28 @@ export interface ResponseInfo {
 type QueryValue = string | number | boolean | Date | null | undefined;
 /** The parts of a request. */
 export interface Request {
-  /** The values of the path's `{…}`, in their order. */
+  /** The values of the placeholders `{…}` in the path, in order. */
   path?: string[];
   query?: { [name: string]: QueryValue | QueryValue[] };
-  /** JSON, unless `type` says otherwise. */
+  /** JSON, unless `type` is set. */
   body?: unknown;
-  /** The Content-Type of a body that is sent as it is. */
+  /** The Content-Type of a body that is sent unchanged. */
   type?: string;
-  /** What the answer is read as: `json` by default, `blob` for a picture, `none` if there is no body. */
+  /** How to read the response: `json` by default, `blob` for a picture, `none` if there is no body. */
   answer?: "json" | "blob" | "none";
-  /** The call has no idempotency key, so it is not repeated when it may have taken effect. */
+  /** The call has no idempotency key, so it is not retried if it may have taken effect. */
   once?: boolean;
-  /** The next page is told by the `Link` header. */
+  /** The `Link` header contains the cursor of the next page. */
   linked?: boolean;
 }
 
 const pause = (ms: number, signal?: AbortSignal) => new Promise<void>((done) => {
-  // The timer is cleared, since it would keep the program running.
+  // Clear the timer, because it would keep the program running.
   const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
   const timer = setTimeout(stop, Math.min(ms, longestTimer));
   signal?.addEventListener("abort", stop);
 });
-// A longer timer would fire at once.
+// A longer timer would fire immediately.
 const longestTimer = 2 ** 31 - 1;
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 
@@ -108,19 +108,19 @@ export class Client {
   }
 
   /**
-   * Makes a call that has no method of its own, with the same retries and errors.
-   * `path` starts with `/`; it may have `{…}` for the values of `request.path`.
+   * Makes a call for which the client has no method, with the same retries and errors.
+   * `path` starts with `/` and may contain placeholders `{…}` for the values of `request.path`.
    */
   request<T = unknown>(method: string, path: string, request: Request = {}, options: ReadOptions & ChangeOptions & CreateOptions = {}): Promise<T> {
     return this.call<T>(method.toUpperCase(), path, request, options);
   }
 
-  /** Makes a call and returns what its answer has in it. */
+  /** Makes a call and returns the content of its response. */
   protected async call<T>(method: string, path: string, request: Request, options: AnyOptions = {}): Promise<T> {
     return this.#ask(method, path, request, options, (response) => read(response, request) as Promise<T>);
   }
 
-  /** Reads a stream of JSON, one record a line. A stream that breaks off is a `ConnectionError`. */
+  /** Reads a stream of JSON with one record per line. A stream that is cut off throws a `ConnectionError`. */
   protected async *lines<T>(method: string, path: string, request: Request, options: AnyOptions = {}): AsyncGenerator<T, void, undefined> {
     const body = await this.#ask(method, path, { ...request, answer: "blob" }, options, async (response) => response.body);
     if (!body) return;
@@ -143,13 +143,13 @@ export class Client {
     }
   }
 
-  /** Sends a request until `use` has made something of a good answer. */
+  /** Sends a request until `use` has accepted a successful response. */
   async #ask<T>(method: string, path: string, request: Request, options: AnyOptions, use: (response: Response) => Promise<T>): Promise<T> {
     const target = this.#o.baseUrl + address(path, request);
     const { body, type } = encode(request);
     const headers = this.#headers(request, options, type);
     if (method === "POST" && !request.once) headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
-    // The time for which the service holds the request comes on top, or a short limit would end each hold.
+    // Add the waiting time of a long poll; otherwise a short limit would end every long poll.
     const timeout = (options.timeout ?? this.#o.timeout) + 1000 * (Number(request.query?.wait) || 0);
     let unsure = false; // whether an earlier attempt may have taken effect
     const answer = this.retry(async (attempt) => {
@@ -161,18 +161,18 @@ export class Client {
           return await use(response);
         });
       } catch (error) {
-        // The attempt whose answer was lost has deleted it.
+        // An earlier attempt with a lost response has deleted the record.
         if (method === "DELETE" && unsure && request.answer === "none" && error instanceof NotFoundError) return undefined as T;
         unsure ||= mayHaveActed(error);
         throw error;
       } finally {
-        // Out here, so that what the caller's function throws is not taken for a broken connection.
+        // Outside the try block, so that errors of the caller's function are not taken for a broken connection.
         if (answered) this.#tell(answered, attempt, options);
       }
     }, options, request.once);
     return answer.catch((error: unknown) => {
       if (unsure && options.ifMatch && error instanceof ApiError && error.status === 412) {
-        // The record may have another ETag because of this very call.
+        // An earlier attempt of this call may have changed the ETag.
         throw new ConnectionError(`${method} ${path}: an earlier attempt may have taken effect. Read the record to see.`, { cause: error });
       }
       if (unsure && error instanceof ApiError) actedBefore.add(error);
@@ -191,10 +191,10 @@ export class Client {
     return headers;
   }
 
-  /** All records of a list; `read` gets the cursor of each page. */
+  /** Returns all records of a list. `read` is called with the cursor of each page. */
   protected pages<T>(read: (cursor: never) => Promise<Page<T>>): Pages<T> { return new Pages(read); }
 
-  /** Tries until it succeeds or another attempt would not help. */
+  /** Retries until an attempt succeeds or another attempt would not help. */
   protected async retry<T>(once: (attempt: number) => Promise<T>, options: CallOptions, notTwice = false): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -206,7 +206,7 @@ export class Client {
     }
   }
 
-  /** Waits before the next attempt, or throws the error when there is none. */
+  /** Waits before the next attempt, or throws the error if there is no next attempt. */
   protected async rest(error: unknown, attempt: number, options: CallOptions): Promise<void> {
     const again = error instanceof ConnectionError || error instanceof ApiError &&
       (error.status === 429 || error.status === 408 || error.status >= 500 || error.code === "IDEMPOTENCY_IN_PROGRESS");
@@ -216,19 +216,19 @@ export class Client {
     await this.sleep(Math.max(asked, backoff), options.signal);
   }
 
-  /** Waits, unless the signal ends it. */
+  /** Waits, at most until the signal aborts. */
   protected async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     await unless(this.#o.sleep(ms, signal), signal);
     if (signal?.aborted) throw cancelled(signal);
   }
 
-  /** How often a call is tried in all. */
+  /** The maximum number of attempts of a call. */
   protected get attempts(): number { return this.#o.attempts; }
 
-  /** Sends one request and reads its answer, both within the time limit. */
+  /** Sends one request and reads its response, both within the time limit. */
   protected async exchange<T>(url: string, init: RequestInit, { signal, timeout = this.#o.timeout }: CallOptions, read: (response: Response) => Promise<T>): Promise<T> {
     if (signal?.aborted) throw cancelled(signal);
-    // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
+    // Do not use AbortSignal.any and AbortSignal.timeout: some versions of Node garbage-collect them too early.
     const stop = new AbortController();
     const abort = () => stop.abort();
     const timer = setTimeout(abort, Math.min(timeout, longestTimer));
@@ -262,7 +262,7 @@ export class Client {
   }
 }
 
-/** A list of any length. Pages are read as you go; each loop starts from the beginning. */
+/** A list of any length. Pages are read when they are needed. Each loop starts from the beginning. */
 export class Pages<T> implements AsyncIterable<T> {
   readonly #read: (cursor: never) => Promise<Page<T>>;
   constructor(read: (cursor: never) => Promise<Page<T>>) { this.#read = read; }
@@ -288,7 +288,7 @@ export class Pages<T> implements AsyncIterable<T> {
   }
 }
 
-/** The promise's value, unless the signal aborts or the time is over first. */
+/** Returns the promise's value, unless the signal aborts or the time limit passes first. */
 async function unless<T>(promise: Promise<T>, signal?: AbortSignal, late?: Error, ms = 0): Promise<T> {
   let stop = () => {}, timer: ReturnType<typeof setTimeout> | undefined;
   try {
@@ -304,10 +304,10 @@ async function unless<T>(promise: Promise<T>, signal?: AbortSignal, late?: Error
   }
 }
 
-// The last errors of calls of which an earlier attempt may have taken effect.
+// The last errors of calls with an earlier attempt that may have taken effect.
 const actedBefore = new WeakSet<ApiError>();
 
-/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
+/** Returns whether the attempt with this error, or an earlier attempt of its call, may have taken effect. */
 export function mayHaveActed(error: unknown): boolean {
   return !(error instanceof ApiError) || actedBefore.has(error) || error.status >= 500 || error.status === 408;
 }
@@ -329,7 +329,7 @@ function checkedKey(key: string | null): string | null {
   return key;
 }
 
-/** Path and query of a call. */
+/** Returns the path and query of a call. */
 function address(path: string, { path: values = [], query = {} }: Request): string {
   if (!/^\/(?![/\\])/.test(path)) throw new TypeError(`The path must start with one slash, and is ${path}`);
   let i = 0;
@@ -338,7 +338,7 @@ function address(path: string, { path: values = [], query = {} }: Request): stri
     if (typeof value !== "string" || value === "") throw new TypeError(`The value of ${name} in ${path} is missing: pass an id.`);
     return encodeURIComponent(value);
   });
-  // fetch resolves these itself: DELETE …/captions/.. would delete the video.
+  // fetch resolves these segments: DELETE …/captions/.. would delete the video.
   const [way = ""] = full.split(/[?#]/);
   const dots = decodeURIComponent(way).split(/[/\\]/).find((segment) => segment === "." || segment === "..");
   if (dots) throw new TypeError(`"${dots}" cannot be part of a path: it is resolved to another path. Check the id.`);
@@ -355,7 +355,7 @@ export function encode({ body, type }: Request): { body?: BodyInit; type?: strin
   if (type !== undefined) return { body: body as BodyInit, type };
   if (body === undefined) return {};
   return { type: "application/json", body: JSON.stringify(body, function (this: Record<string, unknown>, name, value: unknown) {
-    // JSON would send null for both, which clears the field.
+    // JSON would encode both as null, which clears the field.
     const before = this[name];
     if (before instanceof Date && Number.isNaN(before.getTime())) throw new TypeError(`${name} is an invalid Date.`);
     if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${name} is ${value}: JSON has no such number.`);
@@ -378,12 +378,12 @@ async function read(response: Response, { answer = "json", linked }: Request): P
   return { ...data as object, hasMore: next !== null, nextCursor: next };
 }
 
-/** The error of an answer that looks like success, and that the API did not send so. */
+/** Returns the error for a response with a status of success that the API did not send. */
 function notOurs(response: Response): ConnectionError {
   return new ConnectionError(`The answer ${response.status} is not what the API sends: it was cut, or a network that wants a sign-in answered.`);
 }
 
-/** The cursor of the address with rel="next" in a Link header. */
+/** Returns the cursor of the address with rel="next" in a Link header. */
 function nextCursor(link: string | null): string | null {
   const next = /<([^>]*)>[^,<]*;\s*rel="?next"?/.exec(link ?? "");
   return next ? new URL(next[1] ?? "", "http://any.example").searchParams.get("cursor") : null;
@@ -404,7 +404,7 @@ export async function refusal(response: Response, baseUrl?: string): Promise<Api
   return apiError({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
 }
 
-/** Retry-After, a number of seconds or a date, in milliseconds. */
+/** Returns Retry-After, a number of seconds or a date, in milliseconds. */
 function retryAfter(value: string | null): number | undefined {
   if (!value) return undefined;
   const ms = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Date.now();

@@ -1,26 +1,26 @@
-/** Sends files to storage: in parts that survive a broken connection where there is a session, else whole. */
+/** Sends files to storage: in parts that can be resumed if there is a session, otherwise in one request. */
 import type { CallOptions } from "./client.js";
 import { refusal } from "./client.js";
 import { UploadError, UploadGoneError } from "./errors.js";
 
-/** A file: from a page, from memory, by its path (Node, Deno and Bun), or as it is being made. */
+/** A file: from a page, from memory, by its path (Node, Deno and Bun), or a stream. */
 export type UploadSource = Blob | ArrayBuffer | Uint8Array | string | URL | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
 /**
- * Where a file goes. What `createVideo` and `getVideo` return has both addresses. With `uploadUrl` alone a file goes in one
- * request, for which a stream has to be held in memory: one of more than 64 MiB is an `UploadError`.
+ * The upload addresses of a video, as returned by `createVideo` and `getVideo`. With only `uploadUrl`, the file is sent in
+ * one request, for which a stream must be held in memory. A stream of more than 64 MiB causes an `UploadError`.
  */
 export interface UploadTarget { uploadUrl?: string; resumableUploadUrl?: string }
 
-/** Options of an upload. `timeout` is for one request: by default 600,000 ms, and more for more than 37 MB. */
+/** Options of an upload. `timeout` is for one request: 600,000 ms by default, and longer above 37 MB. */
 export interface UploadOptions extends CallOptions {
-  /** Called as parts arrive. `total` is undefined while the length of a stream is unknown. */
+  /** Called when parts have arrived. `total` is undefined while the length of a stream is unknown. */
   onProgress?: (sent: number, total: number | undefined) => void;
-  /** Bytes per part, rounded to a multiple of 256 KiB; 8 MiB by default. A stream is held in memory for one part and the piece that follows. */
+  /** Bytes per part, rounded to a multiple of 256 KiB; 8 MiB by default. For a stream, one part and the following chunk are held in memory. */
   part?: number;
 }
 
-/** What an upload needs of the client. */
+/** The functions of the client that an upload needs. */
 export interface Wire {
   exchange<T>(url: string, init: RequestInit, options: CallOptions, read: (response: Response) => Promise<T>): Promise<T>;
   /** Waits before another attempt, or throws. */
@@ -36,15 +36,15 @@ interface Source {
   read(at: number, n: number): Promise<Blob>;
   /** All bytes, without holding them in memory. */
   whole?(): Promise<Blob>;
-  /** Throws if it is not what it was at first. */
+  /** Throws if the file has changed since the start. */
   check?(): Promise<void>;
   close?(): Promise<void>;
 }
 
 const unit = 256 << 10;
-// The bytes of a stream that are held for a request that cannot be resumed.
+// The maximum size of a stream that is held in memory for a request that cannot be resumed.
 const mostHeld = 64 << 20;
-// Bytes a millisecond of the slowest line that a request has time for by default.
+// Minimum speed, in bytes a millisecond, for which the default timeout is sufficient.
 const slowest = 64;
 
 export async function upload(wire: Wire, target: UploadTarget, file: UploadSource, options: UploadOptions): Promise<void> {
@@ -59,7 +59,7 @@ export async function upload(wire: Wire, target: UploadTarget, file: UploadSourc
 }
 
 async function whole(wire: Wire, url: string, source: Source, options: UploadOptions): Promise<void> {
-  // A stream is read once, and the request may have to be sent twice.
+  // A stream can be read only once, but the request may have to be sent twice.
   const body = await (source.whole?.() ?? source.read(0, source.size ?? mostHeld));
   if (source.size === undefined) throw new UploadError(`A stream of more than ${mostHeld >> 20} MiB needs resumableUploadUrl, which sends it in parts. Give the whole video, or a file in place of the stream.`);
   for (let attempt = 1; ; attempt++) {
@@ -89,7 +89,7 @@ async function inParts(wire: Wire, session: string, source: Source, options: Upl
       continue;
     }
     if (have === "all") return options.onProgress?.(source.size ?? at ?? 0, source.size);
-    // Failures count from the last progress: a long upload may break many times.
+    // Count failures since the last progress, because a long upload may fail many times.
     if (have > best) [best, failures] = [have, 0];
     else if (at !== undefined && ++failures >= (options.attempts ?? wire.attempts)) throw new UploadError("Storage accepts no more bytes.");
     at = have;
@@ -97,11 +97,11 @@ async function inParts(wire: Wire, session: string, source: Source, options: Upl
   }
 }
 
-/** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
+/** Returns how many bytes have arrived, or "all". Errors do not contain the address, which is a credential. */
 async function put(wire: Wire, url: string, body: Blob, range: string | undefined, options: CallOptions): Promise<number | "all"> {
   const headers: Record<string, string> = range ? { "Content-Range": range } : {};
   const timeout = options.timeout ?? Math.max(600_000, body.size / slowest);
-  // A 308 without Location is an answer and no redirect, to fetch as well.
+  // fetch treats a 308 without Location as a response, not as a redirect.
   return wire.exchange(url, { method: "PUT", headers, body }, { ...options, timeout }, async (response) => {
     if (response.status === 308) {
       await response.arrayBuffer();
@@ -158,7 +158,7 @@ async function fromPath(path: string | URL): Promise<Source> {
   };
 }
 
-/** Holds what was read since the last byte that has arrived. */
+/** Holds the bytes that were read but have not arrived yet. */
 function fromStream(stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>): Source {
   const chunks = "getReader" in stream ? fromReader(stream.getReader()) : stream[Symbol.asyncIterator]();
   const held: Uint8Array[] = [];

@@ -46,7 +46,7 @@ const (
 // Reasons for which a host name gets no certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
-	ErrBudget      = errors.New("too many handshakes were for unknown names")
+	ErrBudget      = errors.New("too many handshakes for unknown names")
 	ErrBusy        = errors.New("another replica is ordering the certificate")
 	ErrOvertaken   = errors.New("another replica has taken over the order")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")

@@ -25,7 +25,7 @@ var (
 	})
 )
 
-// unknownReason is the reason of an error that has no reason of its own.
+// unknownReason is the reason of an error without a specific reason.
 const unknownReason = "error"
 
 func reasonOf(err error) string {

@@ -24,7 +24,7 @@ func newRotation(opt Options) *seal.Rotation {
 		Keys: opt.Seal, What: "certificates",
 		List: func(ctx context.Context, keyIDs []string, after string) ([]string, error) {
 			if after == account.ID {
-				return nil, nil // the account comes last, so the round is complete
+				return nil, nil // the account is last, so the round is complete
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {

@@ -29,7 +29,7 @@ var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
 type Counts interface {
-	// Progress returns the counted position of each producer. It first completes the work of an
+	// Progress returns the last counted batch of each producer. It first completes the work of an
 	// interrupted writer.
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and advances the progress in one step. It returns ErrOvertaken if from is
@@ -396,7 +396,7 @@ const (
 	missingAfter = 15 * time.Minute
 )
 
-// audit finds processes that ended without signing off and whose spool was not taken over. It
+// audit finds processes that ended without signing off and left a spool that was not taken over. It
 // counts them in a metric.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()

@@ -34,7 +34,7 @@ type Config struct {
 
 // Answer is a redirect that can be sent once it is confirmed.
 type Answer interface {
-	// Partition returns the partition whose log confirms the response.
+	// Partition returns the partition with the log that confirms the response.
 	Partition() int
 	// Current returns false if anything that the response depends on has been invalidated.
 	Current() bool
@@ -98,7 +98,7 @@ func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	return l, nil
 }
 
-// openRedis returns a client whose calls may take up to timeout.
+// openRedis returns a client with the given timeout for calls.
 func openRedis(cfg redisdb.Config, timeout time.Duration, conns int) (redis.UniversalClient, error) {
 	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.MinIdle, cfg.Untraced = timeout, timeout, conns, 1, true
 	return redisdb.Open(cfg)

@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // for the case that Redis is lost again soon
+			pause = min(2*pause, probeMax) // in case Redis is lost again soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -135,7 +135,7 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// The spool contains live batches only for the case that this process dies. While the
+			// The spool contains live batches only in case this process dies. While the
 			// process runs, it has them in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
@@ -187,7 +187,7 @@ func (l *lane) drained(run []record) {
 }
 
 // check detects whether Redis has lost batches or has no memory left. It skips the live batches if
-// there are redirects, because their calls detect the same.
+// there are redirects, because those calls already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -238,7 +238,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	close(l.wake)
 	<-l.stopped
 	if l.away.Load() {
-		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // the spool contains batches that do not arrive
+		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are kept in the spool
 	}
 	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added now, so drain need not stop for a probe
 	l.state.Lock()

@@ -49,7 +49,7 @@ func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Send the query twice, because a lost datagram is the most common failure.
+	// Try twice, because a lost datagram is the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)
@@ -81,8 +81,8 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	return r, err
 }
 
-// textsOf returns every TXT record of the response, whatever its name, because the records have
-// another name if the name in the query is a CNAME.
+// textsOf returns every TXT record of the response, whatever its name. If the queried name is a
+// CNAME, the records have the name of its target.
 func textsOf(r *dns.Msg) []string {
 	var out []string
 	for _, rr := range r.Answer {

@@ -237,7 +237,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 }
 
 // moved returns the event of a check that verified the domain or found that it has lapsed. A domain
-// lapses with time and without a change of its record. moved therefore compares the domain's state
+// lapses as time passes, without a change of its record. moved therefore compares the domain's state
 // at the last check with its state now, and only the first check after the lapse writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
@@ -334,7 +334,7 @@ func (s *Service) RecheckDue(ctx context.Context) error {
 	for _, d := range due {
 		checks.Go(func() error {
 			if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
-				slog.WarnContext(ctx, "cannot check a domain again; the next round retries", "hostname", d.Hostname, "error", err)
+				slog.WarnContext(ctx, "cannot recheck a domain; the next round retries", "hostname", d.Hostname, "error", err)
 			}
 			return nil
 		})

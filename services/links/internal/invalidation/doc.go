@@ -18,32 +18,34 @@
 // has lost its last entries therefore never reuses their numbers. Each entry contains the number of
 // the previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
 //
-// # What a replica knows
+// # States of a replica
 //
 // A [Follower] is a replica's view of one partition.
 //
-//	state      what it knows                  what it may answer
+//	state      known changes                  allowed responses
 //	---------  -----------------------------  ------------------------------------------
-//	Synced     everything up to the last      entries up to 30 s old, after a call that
+//	Synced     all changes up to the last     entries up to 30 s old, after a call that
 //	           call                           confirms them
-//	Uncertain  Redis is silent for less than  nothing that was loaded before the silence:
-//	           a second; other replicas may   every response is read from Firestore again
-//	           still receive changes
-//	Away       Redis is away                  entries up to 5 s old, unconfirmed
+//	Uncertain  unknown: Redis has not         only records that are read from Firestore
+//	           answered for less than a       again
+//	           second, but other replicas
+//	           may still receive changes
+//	Away       unknown: Redis is unreachable  entries up to 5 s old, unconfirmed
 //
 //	event                                      from       to         effect on memory
-//	-----------------------------------------  ---------  ---------  -----------------------
-//	call answers: nothing new                  Synced     Synced     none
-//	call answers: entries up to the head       Synced     Synced     named keys are dropped
-//	call answers: entries, more to come        Synced     Synced     named keys are dropped;
-//	                                                                 asks again before it answers
-//	call answers: entries were trimmed         Synced     Synced     everything is reloaded
-//	call answers: another log (see below)      Synced     Synced     everything is reloaded
-//	call times out                             Synced     Uncertain  as the table above
-//	connection is refused                      Synced     Away       as the table above
-//	a second passes                            Uncertain  Away
-//	call answers within the redirect's budget  Uncertain,            as for Synced
-//	                                           Away       Synced
+//	-----------------------------------------  ---------  ---------  --------------------------
+//	call returns: nothing new                  Synced     Synced     none
+//	call returns: entries up to the head       Synced     Synced     changed keys are dropped
+//	call returns: entries, more to come        Synced     Synced     changed keys are dropped;
+//	                                                                 another call is made
+//	                                                                 before the response
+//	call returns: entries were trimmed         Synced     Synced     everything is reloaded
+//	call returns: another log (see below)      Synced     Synced     everything is reloaded
+//	call times out                             Synced     Uncertain  see the table above
+//	connection is refused                      Synced     Away       see the table above
+//	a second passes                            Uncertain  Away       see the table above
+//	call returns within the redirect's budget  Uncertain, Synced     as for Synced
+//	                                           Away
 //
 // A replica has found "another log" if the head has a different epoch or a lower number than the
 // replica has already read. After a restart or a failover, a server may have lost entries although
@@ -53,7 +55,7 @@
 // that was demoted, and promoted again without a restart, still has its scripts. For this case the
 // flusher compares the server's run ID once per second.
 //
-// # What remains
+// # Remaining stale responses
 //
 // If the replica that makes a change cannot reach Redis, it responds after [announceBudget] and
 // repeats the announcement in the background. It does not reject the change, because then the loss

@@ -204,7 +204,7 @@ func (a *Answer) Key() string { return a.key }
 // At returns the time at which the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition returns the partition whose log confirms the response.
+// Partition returns the partition with the log that confirms the response.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the response depends on has been invalidated since it was

@@ -100,16 +100,16 @@ const maxAge = 60
 // about a link are made here, in a fixed order, and depend only on the arguments. The first row
 // that applies gives the response:
 //
-//	condition                                  answer
+//	condition                                  response
 //	-----------------------------------------  ------------------------------------------
-//	no link, or it does not accept the path    404, or the host's page for that
+//	no link, or no link for this path          404, or the host's not-found page
 //	the account is suspended                   410
-//	taken down                                 410
+//	the link is taken down                     410
 //	before startsAt                            404
-//	from expiresAt on, or maxClicks used up    the link's expiredUrl, the host's, or 410
-//	the password has not been given            a page that asks for it
-//	a rule whose conditions all hold           its address, or 410 if that is blocked
-//	otherwise                                  the link's destination, or 410 if that is blocked
+//	expired, or maxClicks used up              the link's expiredUrl, the host's, or 410
+//	a password is required                     the password page
+//	the visit meets a rule's conditions        the rule's destination, or 410 if it is blocked
+//	none of the above                          the link's destination, or 410 if it is blocked
 func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 	switch {
 	case t == nil:
@@ -227,7 +227,7 @@ func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	}
 }
 
-// choose returns the first rule whose conditions are all met, or nil. split reports whether a rule
+// choose returns the first matching rule, or nil. split reports whether a rule
 // was skipped because the visitor's place is unknown.
 //
 // Rules with percentages divide the places from 0 to 99 among them, in order. Only rules that

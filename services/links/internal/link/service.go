@@ -49,7 +49,7 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Find returns links of any account and slug records in one call. A missing record is nil.
+	// Find returns links of any account and slug records in one call. The result for a missing record is nil.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
 	// FindBroken returns links that are being erased. An unreadable link has only its readable
 	// fields; see [Link.Broken].

@@ -92,14 +92,14 @@ func (t *Tally) Size() int {
 	return n
 }
 
-// Mark is the counted position in a producer's click log. Batch is the last counted batch, and
+// Mark records which batches of a producer have been counted. Batch is the last counted batch, and
 // Total is the number of clicks in all batches up to it.
 type Mark struct {
 	Batch, Total int64
 	Day          Day // day of the last batch; marks without new batches are removed later
 }
 
-// Progress is the counted position in each producer's click log. Cycle is the number of times that
+// Progress records which batches of each producer have been counted. Cycle is the number of times that
 // counts have been written. An unexpected Cycle shows a writer that another writer was faster.
 type Progress struct {
 	Cycle     int64

@@ -82,7 +82,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = create(again, "two", "three")
 	step("create of several links", err, "|three", "|two")
 	_, err = create(again, "two", "three")
-	step("retry of a create whose first attempt may have died before its announcement", err, "|three", "|two")
+	step("retry of a create after an attempt that may have died before its announcement", err, "|three", "|two")
 
 	four, err := create(origin(4), "")
 	step("create with a generated slug, which has no visitors yet", err)
@@ -116,7 +116,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 		}
 		return nil
 	}
-	step("retry of a delete whose first attempt may have died before its announcement", gone("acc"), "|one")
+	step("retry of a delete after an attempt that may have died before its announcement", gone("acc"), "|one")
 	step("delete of another account's deleted link", gone("other"))
 	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
 	step("repeated delete of several links", err, "|one")

@@ -23,11 +23,11 @@ import (
 )
 
 // Counts stores the click counts of one partition: the total of each link and the counts of its
-// days. In the same transaction it stores the counted position in the producers' click logs.
+// days. In the same transaction it stores the last counted batch of each producer.
 type Counts struct {
 	s    *Store
 	part int
-	// overtaken is the error for a writer whose progress is not the stored progress.
+	// overtaken is the error for a writer with a progress other than the stored progress.
 	overtaken error
 
 	mu    sync.Mutex

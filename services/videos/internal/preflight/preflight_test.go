@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -179,6 +180,15 @@ func startCloud(t *testing.T) (bucket objectstore.Config, database firestoredb.C
 		t.Fatal(err)
 	}
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media", "theirs"}})
+	client, err := local.Firestore.Client(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if found, err := client.Collections(context.WithoutCancel(t.Context())).GetAll(); err != nil || len(found) > 0 {
+			t.Errorf("after all runs the empty database has %d collections, %v", len(found), err)
+		}
+	})
 	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second},
 		firestoredb.Config{Project: "p", Database: "(default)", Endpoint: local.Endpoint},
 		firestoredb.Config{Project: cloudtest.Project, Endpoint: before.Endpoint}

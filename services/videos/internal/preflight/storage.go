@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 		return
 	}
 	defer func() { _ = store.Close() }()
-	database, err := db.Identity(ctx)
+	database, err := db.Peek(ctx) // it must stay empty, because linkreel move wants an empty target
 	switch {
 	case errors.Is(err, firestoredb.ErrFormat):
 		p.complain("%v.", err)
@@ -107,7 +108,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 			objectstore.OwnerObject, err, p.Storage.Bucket)
 	case owner != "" && owner != database:
 		p.complain("the bucket %s belongs to the database %s, and this release uses %s. Give each release its own bucket. "+
-			"To move it to this release permanently, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
+			"To move it to this release permanently, delete its object %s first.", p.Storage.Bucket, owner, cmp.Or(database, "an empty one"), objectstore.OwnerObject)
 	}
 }
 

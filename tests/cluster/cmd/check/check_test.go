@@ -4,8 +4,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestViaSendsByHostAndPathAndKeepsTheHost(t *testing.T) {
@@ -57,5 +59,43 @@ func TestFirstAddressOfAPlaylist(t *testing.T) {
 		if got := firstAddress(playlist); got != want {
 			t.Errorf("firstAddress(%q) = %q, want %q", playlist, got, want)
 		}
+	}
+}
+
+// The first two of four links were acknowledged before the backup began.
+func TestARestoreBringsBackTheFirstLinks(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		back []string
+		want string // in the error; "" means none
+	}{
+		"those from before":                    {[]string{"/0", "/1"}, ""},
+		"those from before and the next":       {[]string{"/0", "/1", "/2"}, ""},
+		"one from before is lost":              {[]string{"/0"}, "is lost"},
+		"one is lost, and a later one is back": {[]string{"/0", "/1", "/3"}, "which was created earlier"},
+		"nothing is lost":                      {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				status := http.StatusNotFound
+				if slices.Contains(tt.back, r.URL.Path) {
+					status = http.StatusFound
+				}
+				w.WriteHeader(status)
+			}))
+			defer server.Close()
+			began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			var k keeping
+			for i, path := range []string{"/0", "/1", "/2", "/3"} {
+				k.Links = append(k.Links, keptLink{server.URL + path, began.Add(time.Duration(2*i-3) * time.Second)})
+			}
+			client := *server.Client()
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			err := k.links(t.Context(), &target{client: &client}, began)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("links() = %v, want %q", err, tt.want)
+			}
+		})
 	}
 }

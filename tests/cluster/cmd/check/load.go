@@ -32,7 +32,7 @@ func setup(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	watch, err := makeKey(ctx, t, account, "events:read", "webhooks:read")
+	_, watch, err := makeKey(ctx, t, account, "events:read", "webhooks:read")
 	if err != nil {
 		return err
 	}

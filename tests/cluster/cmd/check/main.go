@@ -11,6 +11,11 @@
 //	              proves that nobody was signed out and no form was lost
 //	check writes  creates many links, and more until it is stopped, then proves that
 //	              search finds all of them and that each has one event
+//	check fill    creates links and videos, so that a backup takes its time
+//	check keep    creates records that a backup must bring back, and links until it is
+//	              stopped, and prints them
+//	check kept    proves after a restore that the records from before the backup are back,
+//	              and that what has ended since does not work
 //	check videos  uploads some videos and waits until every video is ready
 //	check stack   creates an account with a key for each plan and prints a stack.json
 //	              for running the end-to-end tests against this deployment
@@ -43,7 +48,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("no command given; use smoke, load, setup, ledger, people, writes, videos, stack or reach")
+		return errors.New("no command given; use smoke, load, setup, ledger, people, writes, fill, keep, kept, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -62,6 +67,16 @@ func run(ctx context.Context, args []string) error {
 	case "writes":
 		before := flags.Int("before", 10000, "links to create before the test reports that it has started")
 		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
+	case "fill":
+		count := flags.Int("count", 10000, "number of links")
+		videos := flags.Int("videos", 1, "number of videos")
+		return parsed(flags, args, func() error { return fill(ctx, t, *count, *videos) })
+	case "keep":
+		return parsed(flags, args, func() error { return keep(ctx, t) })
+	case "kept":
+		from := flags.String("records", "", "`FILE` with the output of check keep")
+		before := flags.String("before", "", "when the backup began, as 2026-03-01T12:00:00.5Z")
+		return parsed(flags, args, func() error { return kept(ctx, t, *from, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")
 		renditions := flags.Int("renditions", 1, "number of renditions that each video must have")

@@ -91,21 +91,21 @@ func makeAccount(ctx context.Context, t *target, plan string, scopes ...string) 
 		map[string]any{"name": "check " + plan, "plan": plan}, &made); err != nil {
 		return "", "", fmt.Errorf("cannot create an account: %w", err)
 	}
-	key, err = makeKey(ctx, t, made.ID, scopes...)
+	_, key, err = makeKey(ctx, t, made.ID, scopes...)
 	return made.ID, key, err
 }
 
 // makeKey creates a key with scopes, or with the default ones if scopes is empty.
-func makeKey(ctx context.Context, t *target, account string, scopes ...string) (string, error) {
+func makeKey(ctx context.Context, t *target, account string, scopes ...string) (id, key string, err error) {
 	body := map[string]any{"name": "helm test"}
 	if len(scopes) > 0 {
 		body["scopes"] = scopes
 	}
-	var made struct{ Key string }
+	var made struct{ ID, Key string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/keys", t.token, body, &made); err != nil {
-		return "", fmt.Errorf("cannot create a key: %w", err)
+		return "", "", fmt.Errorf("cannot create a key: %w", err)
 	}
-	return made.Key, nil
+	return made.ID, made.Key, nil
 }
 
 func tryLink(ctx context.Context, t *target, key string) error {
@@ -149,21 +149,12 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 		return err
 	}
 	ok("a video is uploaded")
-	var video struct {
-		Status, PlaybackURL string
-		Error               json.RawMessage
-	}
-	if err := until(ctx, 3*time.Minute, "the video is ready", func() (bool, error) {
-		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/videos/"+id, key, nil, &video)
-		if err == nil && video.Status == "failed" {
-			err = fmt.Errorf("the video failed: %s", video.Error)
-		}
-		return video.Status == "ready", err
-	}); err != nil {
+	playback, err := ready(ctx, t, key, id)
+	if err != nil {
 		return err
 	}
 	fmt.Printf("     upload to ready: %.1f s\n", time.Since(started).Seconds())
-	if err := play(ctx, t, video.PlaybackURL); err != nil {
+	if err := play(ctx, t, playback); err != nil {
 		return fmt.Errorf("cannot play the video: %w", err)
 	}
 	ok("the video plays: master playlist, media playlist, bytes from storage")
@@ -172,6 +163,22 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 	}
 	ok("a video is deleted")
 	return nil
+}
+
+// ready waits until a video is ready, and returns the address at which its owner plays it.
+func ready(ctx context.Context, t *target, key, id string) (playback string, err error) {
+	var video struct {
+		Status, PlaybackURL string
+		Error               json.RawMessage
+	}
+	err = until(ctx, 3*time.Minute, "the video is ready", func() (bool, error) {
+		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/videos/"+id, key, nil, &video)
+		if err == nil && video.Status == "failed" {
+			err = fmt.Errorf("the video failed: %s", video.Error)
+		}
+		return video.Status == "ready", err
+	})
+	return video.PlaybackURL, err
 }
 
 func upload(ctx context.Context, t *target, key string, film []byte) (id string, err error) {

@@ -35,7 +35,7 @@ func writes(ctx context.Context, t *target, before int) error {
 		return err
 	}
 	w := &written{key: key}
-	if w.watch, err = makeKey(ctx, t, account, "events:read"); err != nil {
+	if _, w.watch, err = makeKey(ctx, t, account, "events:read"); err != nil {
 		return err
 	}
 	if err := w.bulk(ctx, t, before); err != nil {

@@ -4,16 +4,16 @@ exports.Pages = exports.Client = void 0;
 exports.mayHaveActed = mayHaveActed;
 exports.encode = encode;
 exports.refusal = refusal;
-/** The wire: requests, retries, errors and pages. */
+/** The transport: requests, retries, errors and pages. */
 const errors_js_1 = require("./errors.js");
 const version_js_1 = require("./version.js");
 const pause = (ms, signal) => new Promise((done) => {
-    // The timer is cleared, since it would keep the program running.
+    // Clear the timer, because it would keep the program running.
     const stop = () => { clearTimeout(timer); signal?.removeEventListener("abort", stop); done(); };
     const timer = setTimeout(stop, Math.min(ms, longestTimer));
     signal?.addEventListener("abort", stop);
 });
-// A longer timer would fire at once.
+// A longer timer would fire immediately.
 const longestTimer = 2 ** 31 - 1;
 const inBrowser = typeof document !== "undefined" || "WorkerGlobalScope" in globalThis && "importScripts" in globalThis;
 /** Calls the API. `Linkreel` and `Operator` add the operations. */
@@ -25,17 +25,17 @@ class Client {
         this.#o = { attempts: 5, timeout: 30_000, maxWait: 60_000, fetch: (...a) => fetch(...a), sleep: pause, ...given(options), baseUrl, key: checkedKey(options.key) };
     }
     /**
-     * Makes a call that has no method of its own, with the same retries and errors.
-     * `path` starts with `/`; it may have `{…}` for the values of `request.path`.
+     * Makes a call for which the client has no method, with the same retries and errors.
+     * `path` starts with `/` and may contain placeholders `{…}` for the values of `request.path`.
      */
     request(method, path, request = {}, options = {}) {
         return this.call(method.toUpperCase(), path, request, options);
     }
-    /** Makes a call and returns what its answer has in it. */
+    /** Makes a call and returns the content of its response. */
     async call(method, path, request, options = {}) {
         return this.#ask(method, path, request, options, (response) => read(response, request));
     }
-    /** Reads a stream of JSON, one record a line. A stream that breaks off is a `ConnectionError`. */
+    /** Reads a stream of JSON with one record per line. A stream that is cut off throws a `ConnectionError`. */
     async *lines(method, path, request, options = {}) {
         const body = await this.#ask(method, path, { ...request, answer: "blob" }, options, async (response) => response.body);
         if (!body)
@@ -64,14 +64,14 @@ class Client {
             reader.cancel().catch(() => { }); // a stream that broke says so again
         }
     }
-    /** Sends a request until `use` has made something of a good answer. */
+    /** Sends a request until `use` has accepted a successful response. */
     async #ask(method, path, request, options, use) {
         const target = this.#o.baseUrl + address(path, request);
         const { body, type } = encode(request);
         const headers = this.#headers(request, options, type);
         if (method === "POST" && !request.once)
             headers.set("Idempotency-Key", options.idempotencyKey ?? crypto.randomUUID());
-        // The time for which the service holds the request comes on top, or a short limit would end each hold.
+        // Add the waiting time of a long poll; otherwise a short limit would end every long poll.
         const timeout = (options.timeout ?? this.#o.timeout) + 1000 * (Number(request.query?.wait) || 0);
         let unsure = false; // whether an earlier attempt may have taken effect
         const answer = this.retry(async (attempt) => {
@@ -85,21 +85,21 @@ class Client {
                 });
             }
             catch (error) {
-                // The attempt whose answer was lost has deleted it.
+                // An earlier attempt with a lost response has deleted the record.
                 if (method === "DELETE" && unsure && request.answer === "none" && error instanceof errors_js_1.NotFoundError)
                     return undefined;
                 unsure ||= mayHaveActed(error);
                 throw error;
             }
             finally {
-                // Out here, so that what the caller's function throws is not taken for a broken connection.
+                // Outside the try block, so that errors of the caller's function are not taken for a broken connection.
                 if (answered)
                     this.#tell(answered, attempt, options);
             }
         }, options, request.once);
         return answer.catch((error) => {
             if (unsure && options.ifMatch && error instanceof errors_js_1.ApiError && error.status === 412) {
-                // The record may have another ETag because of this very call.
+                // An earlier attempt of this call may have changed the ETag.
                 throw new errors_js_1.ConnectionError(`${method} ${path}: an earlier attempt may have taken effect. Read the record to see.`, { cause: error });
             }
             if (unsure && error instanceof errors_js_1.ApiError)
@@ -119,9 +119,9 @@ class Client {
             set("User-Agent", `linkreel-typescript/${version_js_1.version}`); // which would need a preflight of its own in some browsers
         return headers;
     }
-    /** All records of a list; `read` gets the cursor of each page. */
+    /** Returns all records of a list. `read` is called with the cursor of each page. */
     pages(read) { return new Pages(read); }
-    /** Tries until it succeeds or another attempt would not help. */
+    /** Retries until an attempt succeeds or another attempt would not help. */
     async retry(once, options, notTwice = false) {
         for (let attempt = 1;; attempt++) {
             try {
@@ -134,7 +134,7 @@ class Client {
             }
         }
     }
-    /** Waits before the next attempt, or throws the error when there is none. */
+    /** Waits before the next attempt, or throws the error if there is no next attempt. */
     async rest(error, attempt, options) {
         const again = error instanceof errors_js_1.ConnectionError || error instanceof errors_js_1.ApiError &&
             (error.status === 429 || error.status === 408 || error.status >= 500 || error.code === "IDEMPOTENCY_IN_PROGRESS");
@@ -144,19 +144,19 @@ class Client {
         const backoff = Math.min(200 * 2 ** (attempt - 1), 10_000) * (0.5 + Math.random() / 2);
         await this.sleep(Math.max(asked, backoff), options.signal);
     }
-    /** Waits, unless the signal ends it. */
+    /** Waits, at most until the signal aborts. */
     async sleep(ms, signal) {
         await unless(this.#o.sleep(ms, signal), signal);
         if (signal?.aborted)
             throw (0, errors_js_1.cancelled)(signal);
     }
-    /** How often a call is tried in all. */
+    /** The maximum number of attempts of a call. */
     get attempts() { return this.#o.attempts; }
-    /** Sends one request and reads its answer, both within the time limit. */
+    /** Sends one request and reads its response, both within the time limit. */
     async exchange(url, init, { signal, timeout = this.#o.timeout }, read) {
         if (signal?.aborted)
             throw (0, errors_js_1.cancelled)(signal);
-        // By hand, since AbortSignal.any and AbortSignal.timeout are collected too early by some versions of Node.
+        // Do not use AbortSignal.any and AbortSignal.timeout: some versions of Node garbage-collect them too early.
         const stop = new AbortController();
         const abort = () => stop.abort();
         const timer = setTimeout(abort, Math.min(timeout, longestTimer));
@@ -196,7 +196,7 @@ class Client {
     }
 }
 exports.Client = Client;
-/** A list of any length. Pages are read as you go; each loop starts from the beginning. */
+/** A list of any length. Pages are read when they are needed. Each loop starts from the beginning. */
 class Pages {
     #read;
     constructor(read) { this.#read = read; }
@@ -222,7 +222,7 @@ class Pages {
     }
 }
 exports.Pages = Pages;
-/** The promise's value, unless the signal aborts or the time is over first. */
+/** Returns the promise's value, unless the signal aborts or the time limit passes first. */
 async function unless(promise, signal, late, ms = 0) {
     let stop = () => { }, timer;
     try {
@@ -241,9 +241,9 @@ async function unless(promise, signal, late, ms = 0) {
         signal?.removeEventListener("abort", stop);
     }
 }
-// The last errors of calls of which an earlier attempt may have taken effect.
+// The last errors of calls with an earlier attempt that may have taken effect.
 const actedBefore = new WeakSet();
-/** Whether the attempt with this error, or an earlier one of its call, may have changed something. */
+/** Returns whether the attempt with this error, or an earlier attempt of its call, may have taken effect. */
 function mayHaveActed(error) {
     return !(error instanceof errors_js_1.ApiError) || actedBefore.has(error) || error.status >= 500 || error.status === 408;
 }
@@ -268,7 +268,7 @@ function checkedKey(key) {
         throw new TypeError("key has spaces, control characters or letters that no key has: pass the key alone.");
     return key;
 }
-/** Path and query of a call. */
+/** Returns the path and query of a call. */
 function address(path, { path: values = [], query = {} }) {
     if (!/^\/(?![/\\])/.test(path))
         throw new TypeError(`The path must start with one slash, and is ${path}`);
@@ -279,7 +279,7 @@ function address(path, { path: values = [], query = {} }) {
             throw new TypeError(`The value of ${name} in ${path} is missing: pass an id.`);
         return encodeURIComponent(value);
     });
-    // fetch resolves these itself: DELETE …/captions/.. would delete the video.
+    // fetch resolves these segments: DELETE …/captions/.. would delete the video.
     const [way = ""] = full.split(/[?#]/);
     const dots = decodeURIComponent(way).split(/[/\\]/).find((segment) => segment === "." || segment === "..");
     if (dots)
@@ -299,7 +299,7 @@ function encode({ body, type }) {
     if (body === undefined)
         return {};
     return { type: "application/json", body: JSON.stringify(body, function (name, value) {
-            // JSON would send null for both, which clears the field.
+            // JSON would encode both as null, which clears the field.
             const before = this[name];
             if (before instanceof Date && Number.isNaN(before.getTime()))
                 throw new TypeError(`${name} is an invalid Date.`);
@@ -326,11 +326,11 @@ async function read(response, { answer = "json", linked }) {
     const next = nextCursor(response.headers.get("Link"));
     return { ...data, hasMore: next !== null, nextCursor: next };
 }
-/** The error of an answer that looks like success, and that the API did not send so. */
+/** Returns the error for a response with a status of success that the API did not send. */
 function notOurs(response) {
     return new errors_js_1.ConnectionError(`The answer ${response.status} is not what the API sends: it was cut, or a network that wants a sign-in answered.`);
 }
-/** The cursor of the address with rel="next" in a Link header. */
+/** Returns the cursor of the address with rel="next" in a Link header. */
 function nextCursor(link) {
     const next = /<([^>]*)>[^,<]*;\s*rel="?next"?/.exec(link ?? "");
     return next ? new URL(next[1] ?? "", "http://any.example").searchParams.get("cursor") : null;
@@ -354,7 +354,7 @@ async function refusal(response, baseUrl) {
         body = { ...body, docUrl: new URL(body.docUrl, baseUrl).href };
     return (0, errors_js_1.apiError)({ status, body, headers, retryAfter: retryAfter(headers.get("Retry-After")) });
 }
-/** Retry-After, a number of seconds or a date, in milliseconds. */
+/** Returns Retry-After, a number of seconds or a date, in milliseconds. */
 function retryAfter(value) {
     if (!value)
         return undefined;

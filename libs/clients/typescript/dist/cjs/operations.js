@@ -14,7 +14,7 @@ class Operations extends client_js_1.Client {
     listLinks(query = {}, options) {
         return this.call("GET", "/api/v1/links", { query }, options);
     }
-    /** Every record of `listLinks`, over all pages. */
+    /** All records of `listLinks`, over all pages. */
     links(query = {}, options) {
         return this.pages((cursor) => this.listLinks({ limit: 100, ...query, cursor }, options));
     }
@@ -72,7 +72,7 @@ class Operations extends client_js_1.Client {
     listTags(query = {}, options) {
         return this.call("GET", "/api/v1/tags", { query }, options);
     }
-    /** Every record of `listTags`, over all pages. */
+    /** All records of `listTags`, over all pages. */
     tags(query = {}, options) {
         return this.pages((cursor) => this.listTags({ limit: 100, ...query, cursor }, options));
     }
@@ -146,7 +146,7 @@ class Operations extends client_js_1.Client {
     listDomains(query = {}, options) {
         return this.call("GET", "/api/v1/domains", { query }, options);
     }
-    /** Every record of `listDomains`, over all pages. */
+    /** All records of `listDomains`, over all pages. */
     domains(query = {}, options) {
         return this.pages((cursor) => this.listDomains({ limit: 100, ...query, cursor }, options));
     }
@@ -218,7 +218,7 @@ class Operations extends client_js_1.Client {
     listVideos(query = {}, options) {
         return this.call("GET", "/api/v1/videos", { query, linked: true }, options);
     }
-    /** Every record of `listVideos`, over all pages. */
+    /** All records of `listVideos`, over all pages. */
     videos(query = {}, options) {
         return this.pages((cursor) => this.listVideos({ limit: 100, ...query, cursor }, options));
     }
@@ -309,7 +309,7 @@ class Operations extends client_js_1.Client {
     listCaptions(id, query = {}, options) {
         return this.call("GET", "/api/v1/videos/{id}/captions", { path: [id], query }, options);
     }
-    /** Every record of `listCaptions`, over all pages. */
+    /** All records of `listCaptions`, over all pages. */
     captions(id, query = {}, options) {
         return this.pages((cursor) => this.listCaptions(id, { limit: 100, ...query, cursor }, options));
     }
@@ -348,7 +348,7 @@ class Operations extends client_js_1.Client {
     listEvents(query = {}, options) {
         return this.call("GET", "/api/v1/events", { query }, options);
     }
-    /** Every record of `listEvents`, over all pages. */
+    /** All records of `listEvents`, over all pages. */
     events(query = {}, options) {
         return this.pages((cursor) => this.listEvents({ limit: 100, ...query, cursor }, options));
     }
@@ -360,7 +360,7 @@ class Operations extends client_js_1.Client {
     listWebhooks(query = {}, options) {
         return this.call("GET", "/api/v1/webhooks", { query }, options);
     }
-    /** Every record of `listWebhooks`, over all pages. */
+    /** All records of `listWebhooks`, over all pages. */
     webhooks(query = {}, options) {
         return this.pages((cursor) => this.listWebhooks({ limit: 100, ...query, cursor }, options));
     }
@@ -435,7 +435,7 @@ class Operations extends client_js_1.Client {
     listDeliveries(id, query = {}, options) {
         return this.call("GET", "/api/v1/webhooks/{id}/deliveries", { path: [id], query }, options);
     }
-    /** Every record of `listDeliveries`, over all pages. */
+    /** All records of `listDeliveries`, over all pages. */
     deliveries(id, query = {}, options) {
         return this.pages((cursor) => this.listDeliveries(id, { limit: 100, ...query, cursor }, options));
     }
@@ -487,7 +487,7 @@ class Operations extends client_js_1.Client {
     listKeys(query = {}, options) {
         return this.call("GET", "/api/v1/keys", { query }, options);
     }
-    /** Every record of `listKeys`, over all pages. */
+    /** All records of `listKeys`, over all pages. */
     keys(query = {}, options) {
         return this.pages((cursor) => this.listKeys({ limit: 100, ...query, cursor }, options));
     }
@@ -533,7 +533,7 @@ class Operations extends client_js_1.Client {
     listMembers(query = {}, options) {
         return this.call("GET", "/api/v1/members", { query }, options);
     }
-    /** Every record of `listMembers`, over all pages. */
+    /** All records of `listMembers`, over all pages. */
     members(query = {}, options) {
         return this.pages((cursor) => this.listMembers({ limit: 100, ...query, cursor }, options));
     }
@@ -584,7 +584,7 @@ class Operations extends client_js_1.Client {
     listInvitations(query = {}, options) {
         return this.call("GET", "/api/v1/invitations", { query }, options);
     }
-    /** Every record of `listInvitations`, over all pages. */
+    /** All records of `listInvitations`, over all pages. */
     invitations(query = {}, options) {
         return this.pages((cursor) => this.listInvitations({ limit: 100, ...query, cursor }, options));
     }
@@ -626,7 +626,7 @@ class Operations extends client_js_1.Client {
     }
 }
 exports.Operations = Operations;
-/** Calls the operator's API: `baseUrl` is the admin address and `key` the admin token. */
+/** Calls the operator's API. `baseUrl` is the admin address and `key` the admin token. */
 class Operator extends client_js_1.Client {
     /**
      * List and search accounts.
@@ -636,7 +636,7 @@ class Operator extends client_js_1.Client {
     adminListAccounts(query = {}, options) {
         return this.call("GET", "/admin/v1/accounts", { query }, options);
     }
-    /** Every record of `adminListAccounts`, over all pages. */
+    /** All records of `adminListAccounts`, over all pages. */
     adminAccounts(query = {}, options) {
         return this.pages((cursor) => this.adminListAccounts({ limit: 100, ...query, cursor }, options));
     }
@@ -706,7 +706,7 @@ class Operator extends client_js_1.Client {
     adminListFailingWebhooks(query = {}, options) {
         return this.call("GET", "/admin/v1/webhooks", { query: { failing: "true", ...query } }, options);
     }
-    /** Every record of `adminListFailingWebhooks`, over all pages. */
+    /** All records of `adminListFailingWebhooks`, over all pages. */
     adminFailingWebhooks(query = {}, options) {
         return this.pages((cursor) => this.adminListFailingWebhooks({ limit: 100, ...query, cursor }, options));
     }
@@ -718,7 +718,7 @@ class Operator extends client_js_1.Client {
     adminListTakedowns(query = {}, options) {
         return this.call("GET", "/admin/v1/takedowns", { query }, options);
     }
-    /** Every record of `adminListTakedowns`, over all pages. */
+    /** All records of `adminListTakedowns`, over all pages. */
     adminTakedowns(query = {}, options) {
         return this.pages((cursor) => this.adminListTakedowns({ limit: 100, ...query, cursor }, options));
     }

@@ -4,9 +4,9 @@ exports.upload = upload;
 const client_js_1 = require("./client.js");
 const errors_js_1 = require("./errors.js");
 const unit = 256 << 10;
-// The bytes of a stream that are held for a request that cannot be resumed.
+// The maximum size of a stream that is held in memory for a request that cannot be resumed.
 const mostHeld = 64 << 20;
-// Bytes a millisecond of the slowest line that a request has time for by default.
+// Minimum speed, in bytes a millisecond, for which the default timeout is sufficient.
 const slowest = 64;
 async function upload(wire, target, file, options) {
     if (!target.resumableUploadUrl && !target.uploadUrl)
@@ -23,7 +23,7 @@ async function upload(wire, target, file, options) {
     }
 }
 async function whole(wire, url, source, options) {
-    // A stream is read once, and the request may have to be sent twice.
+    // A stream can be read only once, but the request may have to be sent twice.
     const body = await (source.whole?.() ?? source.read(0, source.size ?? mostHeld));
     if (source.size === undefined)
         throw new errors_js_1.UploadError(`A stream of more than ${mostHeld >> 20} MiB needs resumableUploadUrl, which sends it in parts. Give the whole video, or a file in place of the stream.`);
@@ -56,7 +56,7 @@ async function inParts(wire, session, source, options) {
         }
         if (have === "all")
             return options.onProgress?.(source.size ?? at ?? 0, source.size);
-        // Failures count from the last progress: a long upload may break many times.
+        // Count failures since the last progress, because a long upload may fail many times.
         if (have > best)
             [best, failures] = [have, 0];
         else if (at !== undefined && ++failures >= (options.attempts ?? wire.attempts))
@@ -65,11 +65,11 @@ async function inParts(wire, session, source, options) {
         options.onProgress?.(at, source.size);
     }
 }
-/** How many bytes have arrived, or "all". Errors do not name the address, which is a credential. */
+/** Returns how many bytes have arrived, or "all". Errors do not contain the address, which is a credential. */
 async function put(wire, url, body, range, options) {
     const headers = range ? { "Content-Range": range } : {};
     const timeout = options.timeout ?? Math.max(600_000, body.size / slowest);
-    // A 308 without Location is an answer and no redirect, to fetch as well.
+    // fetch treats a 308 without Location as a response, not as a redirect.
     return wire.exchange(url, { method: "PUT", headers, body }, { ...options, timeout }, async (response) => {
         if (response.status === 308) {
             await response.arrayBuffer();
@@ -122,7 +122,7 @@ async function fromPath(path) {
         },
     };
 }
-/** Holds what was read since the last byte that has arrived. */
+/** Holds the bytes that were read but have not arrived yet. */
 function fromStream(stream) {
     const chunks = "getReader" in stream ? fromReader(stream.getReader()) : stream[Symbol.asyncIterator]();
     const held = [];

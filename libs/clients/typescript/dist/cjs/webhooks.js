@@ -3,9 +3,9 @@ Object.defineProperty(exports, "__esModule", { value: true });
 exports.WebhookError = void 0;
 exports.receiveWebhook = receiveWebhook;
 exports.verifyWebhook = verifyWebhook;
-/** Verifies the messages of webhooks, with WebCrypto alone. */
+/** Verifies messages of webhooks, using only WebCrypto. */
 const errors_js_1 = require("./errors.js");
-/** A message that is not to be trusted. Answer it with 401. */
+/** The error for a message that must not be trusted. Respond with 401. */
 class WebhookError extends errors_js_1.LinkreelError {
     reason;
     static { this.prototype.name = "WebhookError"; }
@@ -16,9 +16,9 @@ class WebhookError extends errors_js_1.LinkreelError {
 }
 exports.WebhookError = WebhookError;
 /**
- * Returns the message of a request if it came from the deployment that gave you `secret` (`whsec_…`), and lately;
- * otherwise throws a `WebhookError` that says why. While a secret is rolled, pass the old and the new one.
- * `body` is the request's body to the last byte: read it before anything parses it.
+ * Returns the message of a request if it is recent and was signed with `secret` (`whsec_…`). Otherwise it throws a
+ * `WebhookError` with the reason. During the rotation of a secret, pass the old and the new secret.
+ * `body` is the unchanged body of the request, before any parsing.
  */
 async function receiveWebhook(secret, headers, body, options = {}) {
     const keys = (Array.isArray(secret) ? secret : [secret]).map(keyOf);
@@ -45,7 +45,7 @@ async function receiveWebhook(secret, headers, body, options = {}) {
         throw new WebhookError("not_json", "The body is not JSON.");
     }
 }
-/** Whether a message came from the deployment that gave you `secret`, and lately. `receiveWebhook` also says why not. */
+/** Returns whether a message is recent and was signed with `secret`. `receiveWebhook` also returns the reason for a failure. */
 async function verifyWebhook(secret, headers, body, options = {}) {
     try {
         await receiveWebhook(secret, headers, body, options);

@@ -1,0 +1,169 @@
+package standalone
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/trail"
+)
+
+// only returns the rights of one of the n rounds of [Stack.give].
+func (r rights) only(i int) rights {
+	own := r.secrets[len(r.secrets)-1]
+	return rights{
+		r.keys[i : i+1], []string{r.secrets[i], own}, r.removed[i : i+1], r.lowered[i : i+1], r.suspended[i : i+1], r.erased[i : i+1], r.slugs[i : i+1], r.links[i : i+1],
+	}
+}
+
+// notesOf returns the files of a trail, and the installation that wrote them.
+func notesOf(t *testing.T, dir string) (files []string, of string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
+	if err != nil || len(files) < 6 {
+		t.Fatalf("the trail has the files %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n trail.Note
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&n); err != nil || n.Of == "" {
+		t.Fatalf("a note of %q, %v", n.Of, err)
+	}
+	return files, n.Of
+}
+
+// TestADamagedTrailIsTold restores one backup with trails that are lost, half written, doubled and
+// forged. The restore says what it cannot use, applies the rest, and takes away nothing that did
+// not end. It sets the environment, so it does not run in parallel.
+func TestADamagedTrailIsTold(t *testing.T) {
+	data, dir := t.TempDir(), t.TempDir()
+	t.Setenv("LINKREEL_DATA_DIR", data)
+	s := up(t, data)
+	r := s.give(t, 2)
+	ended, kept := r.only(0), r.only(1)
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	s.take(t, ended)
+	eventually(t, func() string { return strings.Join(s.holds(t, ended), ", ") })
+	down(t, s)
+	everything := []string{
+		"key " + ended.keys[0], "member " + ended.removed[0], "role of " + ended.lowered[0], "account " + ended.suspended[0], "erased account " + ended.erased[0], "link " + ended.slugs[0],
+	}
+
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		damage func(audit string)
+		held   []string // of what ended
+		said   []string
+	}{
+		"half written": {func(audit string) {
+			files, _ := notesOf(t, audit)
+			for _, path := range files {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bytes.Contains(text, []byte(ended.keys[0])) {
+					write(path, string(text[:len(text)/2]))
+				}
+			}
+		}, []string{"key " + ended.keys[0]}, []string{"is damaged or half written", ended.removed[0]}},
+		"doubled": {func(audit string) {
+			files, _ := notesOf(t, audit)
+			for i, path := range files {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(path, strings.Repeat(string(text), 2))
+				write(filepath.Join(filepath.Dir(path), fmt.Sprintf("again-%d.jsonl", i)), string(text))
+			}
+		}, nil, []string{ended.keys[0], ended.links[0]}},
+		"forged": {func(audit string) {
+			files, of := notesOf(t, audit)
+			notes := []trail.Note{
+				{Kind: trail.KeyRevoked, Account: kept.suspended[0], ID: kept.keys[0]}, {Kind: trail.KeyRevoked, Account: kept.suspended[0], ID: "../" + kept.keys[0]},
+				{Kind: trail.MemberRemoved, Account: kept.suspended[0], ID: kept.removed[0]}, {Kind: trail.MemberRole, Account: kept.suspended[0], ID: kept.lowered[0], To: "viewer"},
+				{Kind: trail.MemberRole, Account: kept.suspended[0], ID: kept.lowered[0], To: "king"}, {Kind: trail.AccountState, ID: "acc_elsewhere", To: "deleting"},
+				{Kind: trail.AccountState, ID: kept.erased[0] + "/x", To: "deleting"}, {Kind: trail.TakenDown, ID: "tkd_elsewhere", Record: "lnk_elsewhere", To: "link"},
+				{Kind: "account.erased", ID: kept.erased[0]}, {Kind: trail.AccountState, ID: kept.suspended[0], To: "suspended", Of: "db_elsewhere"},
+			}
+			var lines strings.Builder
+			for _, n := range notes {
+				n.Of, n.At = cmp.Or(n.Of, of), time.Now()
+				line, err := json.Marshal(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines.Write(append(line, '\n'))
+			}
+			write(filepath.Join(filepath.Dir(files[0]), "forged.jsonl"), lines.String())
+		}, nil, []string{"db_elsewhere", "../" + kept.keys[0], kept.erased[0] + "/x", "account.erased"}},
+		"lost, and a new disk is mounted": {func(audit string) {
+			if err := os.RemoveAll(audit); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(audit, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, everything, []string{"There are no notes of this installation"}},
+	} {
+		again, audit := t.TempDir(), filepath.Join(t.TempDir(), "audit")
+		t.Setenv("LINKREEL_DATA_DIR", again)
+		if err := os.CopyFS(audit, os.DirFS(filepath.Join(data, auditDir))); err != nil {
+			t.Fatal(err)
+		}
+		tt.damage(audit)
+		var said strings.Builder
+		if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit}); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // an erasure takes seconds to end
+			for _, want := range tt.said {
+				if !strings.Contains(said.String(), want) {
+					t.Errorf("the restore does not say %q: %s", want, said.String())
+				}
+			}
+			restored := up(t, again)
+			defer down(t, restored)
+			eventually(t, func() string {
+				if held := restored.holds(t, ended); !slices.Equal(held, tt.held) {
+					return fmt.Sprintf("of what ended, %q holds, want %q: %s", held, tt.held, said.String())
+				}
+				return ""
+			})
+			if held := restored.holds(t, kept); len(held) != 6 {
+				t.Errorf("of what did not end, only %v holds: %s", held, said.String())
+			}
+		})
+	}
+
+	t.Run("lost", func(t *testing.T) {
+		again := t.TempDir()
+		t.Setenv("LINKREEL_DATA_DIR", again)
+		missing := filepath.Join(t.TempDir(), "missing")
+		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: missing}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--audit") {
+			t.Errorf("a restore without its trail = %v", err)
+		}
+		if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
+			t.Errorf("it leaves %v, %v", left, err)
+		}
+	})
+}
