@@ -508,7 +508,7 @@ func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 			}
 		}
 	}
-	if a := r.api("POST", "/api/v1/keys", key, `{"name":"k","expiresAt":"2099-01-01"}`); !strings.Contains(string(a.body), "has no zone") {
+	if a := r.api("POST", "/api/v1/keys", key, `{"name":"k","expiresAt":"2099-01-01"}`); !strings.Contains(string(a.body), "no time zone") {
 		t.Errorf("the error does not mention the missing zone: %s", a.body)
 	}
 }
