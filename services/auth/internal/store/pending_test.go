@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
@@ -18,13 +20,17 @@ import (
 type keeper struct {
 	tenant.Holder
 	down, erased bool
-	told         []string
+
+	mu   sync.Mutex
+	told []string
 }
 
 func (k *keeper) SetState(_ context.Context, id string, s tenant.Standing) error {
 	if k.down {
 		return errors.New("unreachable")
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.told = append(k.told, fmt.Sprintf("%s %s", id, s.State))
 	return nil
 }
@@ -95,6 +101,38 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	d, err := w.Erasing().Depth(t.Context())
 	if err != nil || d.N != 101 || !d.Oldest.Equal(first[0].UpdateTime) {
 		t.Errorf("got %d erasures, the oldest since %v (error %v); want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
+	}
+}
+
+// meeting is a holder that answers a call only after a second one has arrived.
+type meeting struct {
+	tenant.Holder
+	arrived chan struct{}
+}
+
+func (m *meeting) SetState(ctx context.Context, _ string, _ tenant.Standing) error {
+	select {
+	case m.arrived <- struct{}{}:
+	case <-m.arrived:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// After a restore, hundreds of decisions are pending. A slow one must not delay the others.
+func TestPendingAccountsAreSettledTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 2 {
+		a := account.Account{ID: fmt.Sprintf("acc_%d", i), CreatedAt: start, Version: 1, Suspended: true, Pending: true}
+		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
+	}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Holder: &meeting{arrived: make(chan struct{})}}}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if found, err := tenants.Repeat(ctx); err != nil || !found {
+		t.Errorf("Repeat returned %v and error %v, want true and nil", found, err)
 	}
 }
 

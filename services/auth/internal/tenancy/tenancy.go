@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -274,48 +275,73 @@ const (
 	Idle  = 10 * time.Second
 )
 
-// pendingPage is how many pending accounts are read at a time.
-const pendingPage = 100
+// pendingPage is how many pending records are read at a time, and together is how many of
+// them are settled at the same time. A restore leaves hundreds, which one at a time would take
+// minutes.
+const (
+	pendingPage = 100
+	together    = 16
+)
 
 // Repeat tries once to finish each pending decision, and reports whether there was any. After
-// a failure, it continues with the others. Several replicas may do the same step at the same
-// time.
+// a failure, it continues with the others. Takedowns come first, because an erasure can take
+// much longer. Several replicas may do the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
+	var mu sync.Mutex
 	var failed []error
 	note := func(what string, err error) {
 		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
 			failed = append(failed, fmt.Errorf("%s: %w", what, err))
 		}
 	}
+	var work errgroup.Group
+	work.SetLimit(together)
+	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
+	note("list pending takedowns", err)
+	found = len(takedowns) > 0
+	for _, t := range takedowns {
+		work.Go(func() error {
+			note("settle takedown "+t.ID, s.settleTakedown(ctx, t))
+			return nil
+		})
+	}
+	_ = work.Wait() // note collects the errors. An erasure that runs beside enforce could leave a takedown.
 	for after, more := "", true; more; {
 		accounts, err := s.store.Pending(ctx, after, pendingPage)
 		note("list pending accounts", err)
 		for _, a := range accounts {
-			note("settle account "+a.ID, s.settle(ctx, a))
+			work.Go(func() error {
+				note("settle account "+a.ID, s.settle(ctx, a))
+				return nil
+			})
 			after = a.ID
 		}
 		// Read every page, because slow erasures must not delay a suspension on a later page.
 		more = len(accounts) == pendingPage
 		found = found || len(accounts) > 0
 	}
-	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
-	note("list pending takedowns", err)
-	for _, t := range takedowns {
-		if s.now().Sub(t.At) < Every && t.Phase == Asked {
-			continue // the request that created it is still working on it
-		}
-		if t.Phase == Lifting {
-			err = s.lift(ctx, t)
-		} else {
-			_, err = s.enforce(ctx, t)
-		}
-		switch apierr.CodeOf(err) {
-		case apierr.NotFound, apierr.LinkNotFound, apierr.VideoNotFound:
-			continue // neither the record nor its takedown exists any more
-		}
-		note("settle takedown "+t.ID, err)
+	_ = work.Wait()
+	return found, errors.Join(failed...)
+}
+
+// settleTakedown finishes a takedown or its end. It returns nil if neither the record nor its
+// takedown exists any more.
+func (s *Service) settleTakedown(ctx context.Context, t Takedown) (err error) {
+	switch {
+	case t.Phase == Lifting:
+		err = s.lift(ctx, t)
+	case s.now().Sub(t.At) < Every && t.Phase == Asked:
+		return nil // the request that created it is still working on it
+	default:
+		_, err = s.enforce(ctx, t)
 	}
-	return found || len(takedowns) > 0, errors.Join(failed...)
+	switch apierr.CodeOf(err) {
+	case apierr.NotFound, apierr.LinkNotFound, apierr.VideoNotFound:
+		return nil
+	}
+	return err
 }
 
 // settle finishes a decision. It ends an erasure when no holder has records any more.
