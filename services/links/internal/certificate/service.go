@@ -58,7 +58,7 @@ type Owner struct {
 // errNoChallenge means that no order has an open challenge of this kind.
 var errNoChallenge = errors.New("no challenge is open")
 
-// ErrForget, returned by the fn of ChangeCertificate, removes the record.
+// ErrForget removes the record if the fn of ChangeCertificate returns it.
 var ErrForget = errors.New("forget this certificate")
 
 // Limiter limits the orders of all replicas together; see [ratelimit.Limiter].
