@@ -1285,6 +1285,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the takedown. */
                 id: string;
             };
             cookie?: never;
@@ -2165,6 +2166,7 @@ export interface components {
             country?: string[];
             /** @description `mobile` is accepted too, and shown as `phone`. */
             device?: ("desktop" | "phone" | "tablet" | "mobile")[];
+            /** @description The visitor's operating system. It is independent of `device`: a phone may have `ios`, `android` or `other`. */
             system?: ("windows" | "macos" | "linux" | "ios" | "android" | "chromeos" | "other")[];
             /** @description Tags (BCP 47) of the languages that the visitor prefers most. `de` matches a visitor with `de-AT`; `de-CH` does not match one with `de`. */
             language?: string[];
@@ -2188,8 +2190,11 @@ export interface components {
             /** @description New private label, null clears. */
             title?: string | null;
             expiresAt?: components["schemas"]["MomentOrNull"];
+            /** @description New title in social previews; null clears. */
             ogTitle?: string | null;
+            /** @description New text in social previews; null clears. */
             ogDescription?: string | null;
+            /** @description Address of a new picture for social previews; null clears. */
             ogImage?: string | null;
             /** @description Up to 20 tags, each 1 to 50 characters without comma. Tags that differ only in case are the same tag. */
             tags?: string[] | null;
@@ -2245,6 +2250,7 @@ export interface components {
         LinkSummary: {
             /** @description Id of the link; the same as `id`. */
             _id: string;
+            /** @description Id of the link. */
             id: string;
             /** @description As typed at creation. */
             slug: string;
@@ -2265,20 +2271,26 @@ export interface components {
             status: components["schemas"]["LinkStatus"];
             /** @description As given. */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
+            /** @description Archived links keep redirecting; lists can leave them out. */
             archived: boolean;
             /**
              * @description HTTP status of the redirect.
              * @enum {integer}
              */
             redirectType: 301 | 302 | 308;
+            /** @description Whether the visitor's query is added to the destination. */
             forwardQuery: boolean;
+            /** @description Whether a path after the slug is appended to the destination's path. */
             forwardPath: boolean;
             /** @description Milliseconds since 1970. */
             startsAt: number | null;
+            /** @description Where visitors are sent after the link has ended, or null. */
             expiredUrl: string | null;
             /** @description Whether visitors are asked for a password. */
             hasPassword: boolean;
+            /** @description At most this many visits are redirected; null is no limit. */
             maxClicks: number | null;
             /** @description Whether the link has rules. */
             hasRules: boolean;
@@ -2295,16 +2307,21 @@ export interface components {
          */
         LinkStatus: string;
         LinkList: {
+            /** @description The items of the page. */
             data: components["schemas"]["LinkSummary"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             /** @description Pass as `cursor` for the next page; null on the last. */
             nextCursor: number | null;
         };
         LinkCreated: {
+            /** @description Id of the link. */
             id: string;
             /** @description The whole short address. */
             shortUrl: string;
+            /** @description Last part of the short address. */
             slug: string;
+            /** @description Where visits lead that no rule matches. */
             destinationUrl: string;
             /**
              * Format: date-time
@@ -2313,7 +2330,9 @@ export interface components {
             createdAt: string;
             /** @description As given */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
+            /** @description Archived links keep redirecting; lists can leave them out. */
             archived: boolean;
             importedClicks?: components["schemas"]["ImportedClicks"];
             link: components["schemas"]["Link"];
@@ -2324,45 +2343,62 @@ export interface components {
         Link: {
             /** @description Id of the link; the same as `id`. */
             _id: string;
+            /** @description Id of the link. */
             id: string;
+            /** @description Last part of the short address. */
             slug: string;
+            /** @description The short address. */
             shortUrl: string;
+            /** @description Where visits lead that no rule matches. */
             destinationUrl: string;
             /** @description Empty when unset. */
             title: string;
+            /** @description Clicks that are counted so far. */
             clicks: number;
             importedClicks?: components["schemas"]["ImportedClicks"];
             status: components["schemas"]["LinkStatus"];
             /** @description When and why the operator took the link down. Null when it is not taken down. */
             takenDown: {
                 at: components["schemas"]["Timestamp"];
+                /** @description The reason that the operator gave. */
                 reason: string;
             } | null;
+            /** @description Id of the domain of the short address; null is the default short host. */
             domainId: string | null;
             /** @description Milliseconds since 1970. */
             expiresAt: number | null;
+            /** @description Title in social previews. */
             ogTitle: string | null;
+            /** @description Text in social previews. */
             ogDescription: string | null;
+            /** @description Address of the picture in social previews. */
             ogImage: string | null;
             /** @description As given. */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
+            /** @description Archived links keep redirecting; lists can leave them out. */
             archived: boolean;
             /**
              * @description HTTP status of the redirect.
              * @enum {integer}
              */
             redirectType: 301 | 302 | 308;
+            /** @description Whether the visitor's query is added to the destination. */
             forwardQuery: boolean;
+            /** @description Whether a path after the slug is appended to the destination's path. */
             forwardPath: boolean;
             /** @description Milliseconds since 1970. */
             startsAt: number | null;
+            /** @description Where visitors are sent after the link has ended, or null. */
             expiredUrl: string | null;
             /** @description Whether visitors are asked for a password. */
             hasPassword: boolean;
+            /** @description At most this many visits are redirected; null is no limit. */
             maxClicks: number | null;
             /** @description Whether the link has rules. */
             hasRules: boolean;
+            /** @description The rules, in the order in which they are tried. */
             rules: components["schemas"]["LinkRule"][];
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
@@ -2391,8 +2427,12 @@ export interface components {
             reason: "taken" | "reserved" | "invalid" | null;
         };
         LinkUpdated: {
-            /** @constant */
+            /**
+             * @description Always true.
+             * @constant
+             */
             success: true;
+            /** @description Slug of the link. */
             slug: string;
             link: components["schemas"]["Link"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -2414,9 +2454,13 @@ export interface components {
             days: components["schemas"]["DomainDay"][];
         };
         DomainDay: {
+            /** @description The day, UTC. */
             date: string;
+            /** @description Visits of the start page. */
             home: number;
+            /** @description Visits of addresses that no link has. */
             notFound: number;
+            /** @description Visits of links that have ended. */
             ended: number;
         };
         LinkStats: {
@@ -2428,22 +2472,33 @@ export interface components {
             total: number;
             /** @description One entry per day, without gaps, oldest first. */
             days: {
+                /** @description The day, UTC. */
                 date: string;
+                /** @description Clicks of the day. */
                 clicks: number;
             }[];
             /** @description Most clicks first. An empty host means that there was none. */
             referrers: {
+                /** @description Host of the page with the link; empty if the browser named none. */
                 host: string;
+                /** @description Clicks from there. */
                 clicks: number;
             }[];
             /** @description ISO 3166 two-letter codes, most clicks first; empty when unknown. */
             countries: {
+                /** @description Two letters (ISO 3166-1); empty if unknown. */
                 country: string;
+                /** @description Clicks from there. */
                 clicks: number;
             }[];
+            /** @description Clicks by kind of device. */
             devices: {
-                /** @enum {string} */
+                /**
+                 * @description Kind of device. A phone is `mobile`.
+                 * @enum {string}
+                 */
                 device: "desktop" | "mobile" | "tablet" | "other";
+                /** @description Clicks with it. */
                 clicks: number;
             }[];
             /**
@@ -2452,7 +2507,9 @@ export interface components {
              *     counted under `(other)`.
              */
             rules: {
+                /** @description Name of the rule. */
                 rule: string;
+                /** @description Clicks that the rule decided. */
                 clicks: number;
             }[];
         };
@@ -2467,11 +2524,15 @@ export interface components {
         BulkItem: components["schemas"]["LinkCreate"];
         BulkUpdate: {
             ids: components["schemas"]["BulkIds"];
+            /** @description What changes in each of the links. */
             set: {
                 /** @description Replaces all tags. */
                 tags?: string[] | null;
+                /** @description Tags that are added to those of each link. */
                 addTags?: string[];
+                /** @description Tags that are removed from each link; those that a link does not have are ignored. */
                 removeTags?: string[];
+                /** @description Whether the links are archived. Archived links keep redirecting; lists can leave them out. */
                 archived?: boolean;
                 expiresAt?: components["schemas"]["MomentOrNull"];
             };
@@ -2489,7 +2550,10 @@ export interface components {
         BulkChangeDone: {
             /** @description The id that was sent. */
             id: string;
-            /** @enum {integer} */
+            /**
+             * @description The status that a request for this link alone would have.
+             * @enum {integer}
+             */
             status: 200;
             /** @description The link that was changed or deleted. */
             data: components["schemas"]["BulkLink"];
@@ -2501,9 +2565,13 @@ export interface components {
             error: components["schemas"]["BulkItemError"];
         };
         BulkLink: {
+            /** @description Id of the link. */
             id: string;
+            /** @description The short address. */
             shortUrl: string;
+            /** @description Last part of the short address. */
             slug: string;
+            /** @description Where visits lead that no rule matches. */
             destinationUrl: string;
         };
         /**
@@ -2513,6 +2581,7 @@ export interface components {
         BulkItemStatus: 400 | 403 | 404 | 409 | 410 | 429 | 500 | 503;
         BulkItemError: {
             code: components["schemas"]["ErrorCode"];
+            /** @description For people; may change. */
             message: string;
             docUrl: components["schemas"]["DocURL"];
             /** @description The item's `url`, or empty when it had none. Only items of a create have one. */
@@ -2523,10 +2592,12 @@ export interface components {
             moreDetails?: number;
         };
         TagList: {
+            /** @description The items of the page. */
             data: {
                 /** @description The first spelling that was given. */
                 name: string;
             }[];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             /** @description Pass as `cursor` for the next page; null on the last. */
             nextCursor: string | null;
@@ -2542,7 +2613,10 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkItemCreated: {
-            /** @enum {integer} */
+            /**
+             * @description The status that a request for this item alone would have.
+             * @enum {integer}
+             */
             status: 201;
             data: components["schemas"]["BulkLink"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -2557,21 +2631,29 @@ export interface components {
             hostname: string;
         };
         Domain: {
+            /** @description Id of the domain. */
             id: string;
             /** @description In lower case. */
             hostname: string;
-            /** @enum {string} */
+            /**
+             * @description Links can be made on a domain that is `verified`.
+             * @enum {string}
+             */
             status: "pending" | "verified";
             /**
              * @description DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or AAAA record sends
              *     visitors here.
              */
             records: {
+                /** @description Type of the DNS record. */
                 type: string;
+                /** @description Name of the DNS record. */
                 name: string;
+                /** @description Value of the DNS record. */
                 value: string;
             }[];
             createdAt: components["schemas"]["Timestamp"];
+            /** @description When the domain was verified, in milliseconds since 1970, or null. */
             verifiedAt: number | null;
             /** @description When the TXT record was last looked up. */
             checkedAt: number | null;
@@ -2621,7 +2703,9 @@ export interface components {
             error: string | null;
         };
         DomainList: {
+            /** @description The items of the page. */
             data: components["schemas"]["Domain"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
@@ -2638,6 +2722,7 @@ export interface components {
          */
         VideoStatus: "uploading" | "processing" | "ready" | "failed";
         VideoCreate: {
+            /** @description Title of the video; viewers see it. Null is the same as absent. */
             title?: string | null;
             tags?: components["schemas"]["TagsInput"];
             externalId?: components["schemas"]["ExternalIdInput"];
@@ -2660,7 +2745,9 @@ export interface components {
          */
         PrivacyInput: "public" | "unlisted" | "password" | "expiring" | null;
         VideoUpdate: {
+            /** @description New title; viewers see it. Null clears. */
             title?: string | null;
+            /** @description New description; viewers see it. Null clears. */
             description?: string | null;
             tags?: components["schemas"]["TagsInput"];
             externalId?: components["schemas"]["ExternalIdInput"];
@@ -2716,7 +2803,9 @@ export interface components {
             privacy: components["schemas"]["Privacy"];
             /** @description Milliseconds since 1970. */
             expiresAt: number | null;
+            /** @description Whether visitors may download the file. */
             allowDownload: boolean;
+            /** @description The only sites that may embed the video; empty if every site may. */
             embedOrigins: string[];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
@@ -2725,17 +2814,23 @@ export interface components {
             time: number | null;
         };
         CaptionList: {
+            /** @description The items of the page. */
             data: {
+                /** @description Language tag (BCP 47). */
                 language: string;
                 /** @description The language's own name, as players show it. */
                 name: string;
                 updatedAt: components["schemas"]["Timestamp"];
             }[];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
         VideoUpdated: {
-            /** @constant */
+            /**
+             * @description Always true.
+             * @constant
+             */
             success: true;
             video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -2743,31 +2838,40 @@ export interface components {
         VideoSummary: {
             /** @description Id of the video; the same as `id`. */
             _id: string;
+            /** @description Id of the video. */
             id: string;
             /** @description Empty when unset. */
             title: string;
+            /** @description Last part of the share address. */
             slug: string;
             status: components["schemas"]["VideoStatus"];
             privacy: components["schemas"]["Privacy"];
+            /** @description The page to share. */
             shareUrl: string;
             createdAt: components["schemas"]["Timestamp"];
             /** @description Milliseconds since 1970. */
             expiresAt: number | null;
             /** @description Seconds. */
             duration: number | null;
+            /** @description Percent done while the video is processing. */
             progress: number;
             /** @description When the operator restored the installation from a backup, if the rule on who may watch is older than that: it may have been changed since the backup, and is now as it was before. Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`). */
             accessRestoredAt?: number;
+            /** @description Tags of the video. */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
         };
         VideoList: {
+            /** @description The items of the page. */
             data: components["schemas"]["VideoSummary"][];
         };
         VideoCreated: {
             /** @description Id of the video; the same as `id`. */
             videoId: string;
+            /** @description Id of the video. */
             id: string;
+            /** @description Last part of the share address. */
             slug: string;
             /** @description Send the file here with PUT. */
             uploadUrl: string;
@@ -2777,6 +2881,7 @@ export interface components {
             resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
             /** @description As given */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
             video: components["schemas"]["Video"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -2791,13 +2896,17 @@ export interface components {
         Video: {
             /** @description Id of the video; the same as `id`. */
             _id: string;
+            /** @description Id of the video. */
             id: string;
             /** @description Empty when unset. */
             title: string;
+            /** @description The description, or null. */
             description: string | null;
+            /** @description Last part of the share address. */
             slug: string;
             status: components["schemas"]["VideoStatus"];
             privacy: components["schemas"]["Privacy"];
+            /** @description The page to share. */
             shareUrl: string;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
@@ -2809,6 +2918,7 @@ export interface components {
             duration: number | null;
             /** @description As displayed, rotation applied. */
             width: number | null;
+            /** @description As displayed, rotation applied; null until the file was read. */
             height: number | null;
             /** @description A picture of the video. */
             posterUrl: string | null;
@@ -2816,18 +2926,22 @@ export interface components {
             playbackUrl: string | null;
             /** @description An MP4 of the video for the owner. It stops working when `playbackUrl` does. */
             downloadUrl: string | null;
+            /** @description The sizes in which the video can be played. */
             renditions: components["schemas"]["Rendition"][];
             /** @description Languages that have captions. */
             captions: string[];
             /** @description When the operator restored the installation from a backup, if the rule on who may watch is older than that: it may have been changed since the backup, and is now as it was before. Absent once the rule is set again (`PUT /api/v1/videos/{id}/access`). */
             accessRestoredAt?: number;
+            /** @description Tags of the video. */
             tags: string[];
+            /** @description Id that the record has in another system, or null. */
             externalId: string | null;
             /** @description Time of the picture that the owner chose, in seconds. `null` means the automatic picture. */
             thumbnailTime: number | null;
             /** @description Set while the operator has taken the video down. */
             takenDown: {
                 at: components["schemas"]["Timestamp"];
+                /** @description The reason that the operator gave. */
                 reason: string;
             } | null;
             /** @description Plays of at least five seconds or half the video, once per viewer and day. At most a few hundred new viewers of one network count in an hour. */
@@ -2843,26 +2957,38 @@ export interface components {
                  * @enum {string}
                  */
                 code: "NOT_A_VIDEO" | "EMPTY_FILE" | "UNSUPPORTED_FORMAT" | "CORRUPT_FILE" | "TOO_LONG" | "TOO_LARGE_DIMENSIONS" | "FILE_TOO_LARGE" | "TRANSCODE_TIMEOUT" | "UPLOAD_EXPIRED" | "INTERNAL";
+                /** @description For people; may change. */
                 message: string;
                 docUrl: components["schemas"]["DocURL"];
             };
         };
         Rendition: {
+            /** @description Name of the size, such as `720p`. */
             name: string;
+            /** @description Width in pixels. */
             width: number;
+            /** @description Height in pixels. */
             height: number;
             /** @description Peak bits per second. */
             bandwidth: number;
+            /** @description Codecs as in RFC 6381. */
             codecs: string;
+            /** @description Frames per second. */
             frameRate: number;
         };
         CaptionsStored: {
-            /** @constant */
+            /**
+             * @description Always true.
+             * @constant
+             */
             success: true;
+            /** @description Language tag (BCP 47) of the captions. */
             language: string;
         };
         Account: {
+            /** @description Id of the account. */
             id: string;
+            /** @description Name of the account. */
             name: string;
             plan: components["schemas"]["Plan"];
             /** @description Domain of new links that are created without `domainId`. Null is the default short host. */
@@ -2870,18 +2996,26 @@ export interface components {
             createdAt: components["schemas"]["Timestamp"];
             /** @description `null` means that there is no limit. */
             limits: {
+                /** @description Requests a minute. */
                 requestsPerMinute: number;
+                /** @description Items of one bulk request. */
                 bulkItems: number;
+                /** @description Links; null is no limit. */
                 links: number | null;
+                /** @description Videos; null is no limit. */
                 videos: number | null;
+                /** @description Domains; null is no limit. */
                 domains: number | null;
                 /** @description Bytes that the account's videos may take. */
                 storedBytes: number | null;
             };
             /** @description Records that exist now. */
             usage: {
+                /** @description Links of the account. */
                 links: number;
+                /** @description Videos of the account. */
                 videos: number;
+                /** @description Domains of the account. */
                 domains: number;
                 /** @description Bytes that the account's videos take. */
                 storedBytes: number;
@@ -2900,6 +3034,7 @@ export interface components {
             readonly usage?: unknown;
         };
         KeyCreate: {
+            /** @description Label by which people recognise the key. */
             name: string;
             /**
              * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and
@@ -2917,41 +3052,58 @@ export interface components {
             overlapSeconds?: number;
         };
         Key: {
+            /** @description Id of the key. */
             id: string;
+            /** @description Label by which people recognise the key. */
             name: string;
             /** @description First characters of the key. */
             prefix: string;
             /** @description Last four characters of the key. */
             last4: string;
+            /** @description What the key may do. */
             scopes: components["schemas"]["Scope"][];
             createdAt: components["schemas"]["Timestamp"];
             /** @description To the minute. */
             lastUsedAt: number | null;
+            /** @description When the key expires, in milliseconds since 1970; null is never. */
             expiresAt: number | null;
+            /** @description When the key was revoked, in milliseconds since 1970, or null. */
             revokedAt: number | null;
         };
         KeyList: {
+            /** @description The items of the page. */
             data: components["schemas"]["Key"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
         KeyCreated: {
+            /** @description Id of the key. */
             id: string;
             /** @description The key itself. It is shown only here. */
             key: string;
+            /** @description Label by which people recognise the key. */
             name: string;
+            /** @description First characters of the key. */
             prefix: string;
+            /** @description Last four characters of the key. */
             last4: string;
+            /** @description What the key may do. */
             scopes: components["schemas"]["Scope"][];
             createdAt: components["schemas"]["Timestamp"];
+            /** @description Null: it was not used yet. */
             lastUsedAt: number | null;
+            /** @description When the key expires, in milliseconds since 1970; null is never. */
             expiresAt: number | null;
+            /** @description Null: it was not revoked yet. */
             revokedAt: number | null;
         };
         /** @enum {string} */
         Role: "viewer" | "member" | "admin" | "owner";
         Member: {
+            /** @description Id of the member. */
             id: string;
+            /** @description The member's name. */
             name: string;
             /** @description As the identity provider verified it. It is only shown and never identifies a person. */
             email: string | null;
@@ -2963,7 +3115,9 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         MemberList: {
+            /** @description The items of the page. */
             data: components["schemas"]["Member"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
@@ -2976,6 +3130,7 @@ export interface components {
             expiresAt: components["schemas"]["Timestamp"];
         };
         MemberUpdate: {
+            /** @description New name of the member. */
             name?: string;
             role?: components["schemas"]["Role"];
             readonly id?: unknown;
@@ -2990,7 +3145,9 @@ export interface components {
             role: components["schemas"]["Role"];
         };
         Invitation: {
+            /** @description Id of the invitation. */
             id: string;
+            /** @description Name that the member will have. */
             name: string;
             role: components["schemas"]["Role"];
             invitedBy: components["schemas"]["Actor"];
@@ -3003,7 +3160,9 @@ export interface components {
              * @description The one-time link. Shown here and never again.
              */
             url: string;
+            /** @description Id of the invitation. */
             id: string;
+            /** @description Name that the member will have. */
             name: string;
             role: components["schemas"]["Role"];
             invitedBy: components["schemas"]["Actor"];
@@ -3012,7 +3171,9 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         InvitationList: {
+            /** @description The items of the page. */
             data: components["schemas"]["Invitation"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
@@ -3027,33 +3188,46 @@ export interface components {
             deviceCode: string;
             /** @description Code that the person compares before approving. */
             userCode: string;
-            /** Format: uri */
+            /**
+             * Format: uri
+             * @description Address at which a person approves the code.
+             */
             verificationUrl: string;
             expiresAt: components["schemas"]["Timestamp"];
             /** @description Seconds to wait between two requests for the key. */
             interval: number;
         };
         DeviceCodeCollect: {
+            /** @description The `deviceCode` that the request for a code returned. */
             deviceCode: string;
         };
         SignInLinkCreate: {
+            /** @description Id of an existing member. */
             memberId?: string;
+            /** @description Name of a new member. A name always makes a new member. */
             name?: string;
             role?: components["schemas"]["Role"];
         };
         SignInLink: {
-            /** Format: uri */
+            /**
+             * Format: uri
+             * @description The address that signs in once.
+             */
             url: string;
             expiresAt: components["schemas"]["Timestamp"];
+            /** @description Id of the member who signs in with it. */
             memberId: string;
         };
         AccountCreate: {
+            /** @description Name of the account. */
             name: string;
             plan: components["schemas"]["Plan"];
         };
         AccountUpdate: {
+            /** @description New name of the account. */
             name?: string;
             plan?: components["schemas"]["Plan"];
+            /** @description Whether the account is suspended. */
             suspended?: boolean;
             /** @description Exceptions from the plan's limits. An absent limit stays as it is, and `null` restores the plan's limit. */
             limits?: {
@@ -3069,13 +3243,19 @@ export interface components {
         };
         OwnLimit: number | null;
         OperatorAccount: {
+            /** @description Id of the account. */
             id: string;
+            /** @description Name of the account. */
             name: string;
             plan: components["schemas"]["Plan"];
             /** @description Domain of the account's new links that are created without `domainId`. Null is the default short host. */
             defaultDomainId: string | null;
-            /** @enum {string} */
+            /**
+             * @description `deleting` lasts until everything of the account is erased.
+             * @enum {string}
+             */
             state: "active" | "suspended" | "deleting";
+            /** @description Whether the account is suspended. */
             suspended: boolean;
             /** @description What the operator set for this account; `null` is what the plan allows. */
             limits: {
@@ -3088,36 +3268,51 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         OperatorAccountPage: {
+            /** @description The items of the page. */
             data: components["schemas"]["OperatorAccount"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
+            /** @description Pass as `cursor` for the next page; null on the last. */
             nextCursor: string | null;
         };
         /** @description What to take down. Give exactly one of `url`, `linkId` and `videoId`. */
         TakedownCreate: {
             /** @description A short or share address. */
             url?: string;
+            /** @description Id of a link. */
             linkId?: string;
+            /** @description Id of a video. */
             videoId?: string;
             /** @description The owner sees it. */
             reason: string;
         };
         Takedown: {
+            /** @description Id of the takedown. */
             id: string;
             /** @description Public address of the record. */
             url: string;
+            /** @description Id of the link, if one was taken down. */
             linkId?: string;
+            /** @description Id of the video, if one was taken down. */
             videoId?: string;
+            /** @description Id of the account that owns it. */
             accountId: string;
+            /** @description The reason that the operator gave; the owner sees it. */
             reason: string;
             createdAt: components["schemas"]["Timestamp"];
         };
         TakedownPage: {
+            /** @description The items of the page. */
             data: components["schemas"]["Takedown"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
+            /** @description Pass as `cursor` for the next page; null on the last. */
             nextCursor: string | null;
         };
         FailingWebhook: {
+            /** @description Id of the webhook. */
             id: string;
+            /** @description Id of the account that owns the webhook. */
             accountId: string;
             /** @description Host of the receiver's address, with its port. */
             host: string;
@@ -3134,8 +3329,11 @@ export interface components {
             waiting: number;
         };
         FailingWebhookPage: {
+            /** @description The items of the page. */
             data: components["schemas"]["FailingWebhook"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
+            /** @description Pass as `cursor` for the next page; null on the last. */
             nextCursor: string | null;
         };
         /**
@@ -3145,9 +3343,14 @@ export interface components {
          */
         EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
         Actor: {
-            /** @enum {string} */
+            /**
+             * @description Who acted: a key of the API, a member in the console, the operator, or Linkreel itself.
+             * @enum {string}
+             */
             type: "key" | "member" | "operator" | "system";
+            /** @description Id of the key or member; `operator` and `system` for the others. */
             id: string;
+            /** @description Name of the key or member. */
             name: string;
         };
         /**
@@ -3160,7 +3363,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "link.created" | "link.updated" | "link.deleted";
@@ -3177,7 +3380,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted";
@@ -3194,7 +3397,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed";
@@ -3211,7 +3414,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "key.created" | "key.rolled" | "key.revoked";
@@ -3228,7 +3431,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.changed" | "account.exported";
@@ -3245,7 +3448,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "member.added" | "member.changed" | "member.removed";
@@ -3262,7 +3465,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "invitation.created" | "invitation.accepted" | "invitation.revoked";
@@ -3279,7 +3482,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "session.created" | "session.ended";
@@ -3296,7 +3499,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sign_in_link.created" | "sign_in_link.used";
@@ -3313,7 +3516,7 @@ export interface components {
             /** @description Id of the event, and `webhook-id` of its messages. */
             id: string;
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
@@ -3328,7 +3531,9 @@ export interface components {
         };
         /** @description A member's session in the console. */
         Session: {
+            /** @description Id of the session. */
             id: string;
+            /** @description Id of the member. */
             memberId: string;
             /** @description How the member signed in: `link`, `invitation`, `oidc`, `passkey` or `switch`. New values may come. */
             how: string;
@@ -3340,7 +3545,9 @@ export interface components {
         };
         /** @description A one-time link with which a member signs in, without its address. */
         EventSignInLink: {
+            /** @description Id of the sign-in link. */
             id: string;
+            /** @description Id of the member who signs in with it. */
             memberId: string;
             /** @description Name of the member. */
             name: string;
@@ -3356,7 +3563,7 @@ export interface components {
         Message: components["schemas"]["LinkMessage"] | components["schemas"]["DomainMessage"] | components["schemas"]["VideoMessage"] | components["schemas"]["KeyMessage"] | components["schemas"]["AccountMessage"] | components["schemas"]["MemberMessage"] | components["schemas"]["InvitationMessage"] | components["schemas"]["SessionMessage"] | components["schemas"]["SignInLinkMessage"] | components["schemas"]["WebhookMessage"];
         LinkMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "link.created" | "link.updated" | "link.deleted";
@@ -3366,7 +3573,7 @@ export interface components {
         };
         DomainMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "domain.created" | "domain.verified" | "domain.updated" | "domain.lapsed" | "domain.deleted";
@@ -3376,7 +3583,7 @@ export interface components {
         };
         VideoMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed";
@@ -3386,7 +3593,7 @@ export interface components {
         };
         KeyMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "key.created" | "key.rolled" | "key.revoked";
@@ -3396,7 +3603,7 @@ export interface components {
         };
         AccountMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "account.changed" | "account.exported";
@@ -3406,7 +3613,7 @@ export interface components {
         };
         MemberMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "member.added" | "member.changed" | "member.removed";
@@ -3416,7 +3623,7 @@ export interface components {
         };
         InvitationMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "invitation.created" | "invitation.accepted" | "invitation.revoked";
@@ -3426,7 +3633,7 @@ export interface components {
         };
         SessionMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "session.created" | "session.ended";
@@ -3436,7 +3643,7 @@ export interface components {
         };
         SignInLinkMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "sign_in_link.created" | "sign_in_link.used";
@@ -3446,7 +3653,7 @@ export interface components {
         };
         WebhookMessage: {
             /**
-             * @description discriminator enum property added by openapi-typescript
+             * @description What happened. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled" | "webhook.test";
@@ -3460,7 +3667,9 @@ export interface components {
          */
         MessageTime: string;
         EventPage: {
+            /** @description The items of the page. */
             data: components["schemas"]["Event"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             /** @description The place where this page ends. Never null when reading with `after` or `wait`. */
             nextCursor: string | null;
@@ -3471,12 +3680,16 @@ export interface components {
             /** @description An https address on a public host, port 443, 80 or above 1023. */
             url: string;
             events: components["schemas"]["WebhookEvents"];
+            /** @description Private label. */
             description?: string | null;
         };
         WebhookUpdate: {
+            /** @description New address of the receiver. */
             url?: string;
             events?: components["schemas"]["WebhookEvents"];
+            /** @description New private label; null clears. */
             description?: string | null;
+            /** @description Whether events are sent. A webhook that was disabled is enabled again with true. */
             enabled?: boolean;
             readonly id?: unknown;
             readonly paused?: unknown;
@@ -3489,10 +3702,14 @@ export interface components {
             to: components["schemas"]["Instant"];
         };
         Webhook: {
+            /** @description Id of the webhook. */
             id: string;
+            /** @description Address of the receiver. */
             url: string;
             events: components["schemas"]["WebhookEvents"];
+            /** @description Private label; empty if there is none. */
             description: string;
+            /** @description Whether events are sent. */
             enabled: boolean;
             /** @description Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
             disabledReason: string | null;
@@ -3503,10 +3720,14 @@ export interface components {
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         WebhookCreated: {
+            /** @description Id of the webhook. */
             id: string;
+            /** @description Address of the receiver. */
             url: string;
             events: components["schemas"]["WebhookEvents"];
+            /** @description Private label; empty if there is none. */
             description: string;
+            /** @description Whether events are sent. */
             enabled: boolean;
             /** @description Why it was disabled automatically: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
             disabledReason: string | null;
@@ -3518,7 +3739,9 @@ export interface components {
             secret: string;
         };
         WebhookList: {
+            /** @description The items of the page. */
             data: components["schemas"]["Webhook"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
@@ -3534,14 +3757,21 @@ export interface components {
             response: string;
         };
         Delivery: {
+            /** @description Id of the delivery. */
             id: string;
+            /** @description Id of the webhook. */
             webhookId: string;
+            /** @description What is delivered. */
             event: {
                 /** @description The message's `webhook-id`. */
                 id: string;
+                /** @description Type of the event. */
                 type: string;
             };
-            /** @enum {string} */
+            /**
+             * @description `pending` until it is delivered or has failed for good.
+             * @enum {string}
+             */
             status: "pending" | "delivered" | "failed";
             createdAt: components["schemas"]["Timestamp"];
             /** @description Null unless pending. */
@@ -3550,12 +3780,16 @@ export interface components {
             attempts: components["schemas"]["DeliveryAttempt"][];
         };
         DeliveryPage: {
+            /** @description The items of the page. */
             data: components["schemas"]["Delivery"][];
+            /** @description Whether there is a next page. */
             hasMore: boolean;
             nextCursor: components["schemas"]["NextCursor"];
         };
         Replay: {
+            /** @description Id of the replay. */
             id: string;
+            /** @description Id of the webhook. */
             webhookId: string;
             from: components["schemas"]["Timestamp"];
             to: components["schemas"]["Timestamp"];
@@ -3580,7 +3814,9 @@ export interface components {
         RecoveryResume: {
             /** @description Id of the last restore, as `GET /admin/v1/recovery` shows it. */
             restoreId: string;
+            /** @description True sends what webhooks have waited for. */
             webhooks?: boolean;
+            /** @description True lets the janitor delete files again. */
             janitor?: boolean;
         };
         /**
@@ -3596,6 +3832,7 @@ export interface components {
              * @enum {string}
              */
             code: "required" | "invalid_type" | "invalid_value" | "invalid_format" | "too_long" | "too_short" | "out_of_range" | "not_allowed" | "reserved" | "self_reference" | "unknown";
+            /** @description For people; may change. */
             message: string;
             /** @description The upper bound that was broken. */
             max?: number;
@@ -3612,6 +3849,7 @@ export interface components {
             code: components["schemas"]["ErrorCode"];
             /** @description For people; may change. */
             message: string;
+            /** @description The `X-Request-Id` of the answer. */
             requestId: string;
             docUrl: components["schemas"]["DocURL"];
             /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
@@ -4218,7 +4456,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "EXTERNAL_ID_TAKEN",
-                 *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
+                 *         "message": "This account already has a link with this externalId. Use another externalId, or remove it from that link first.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#external_id_taken"
                  *       }
@@ -4627,7 +4865,9 @@ export interface operations {
                 domainId?: string;
                 /** @description The whole slug, in any case. */
                 slug?: string;
+                /** @description Only the link that has this id in another system. */
                 externalId?: string;
+                /** @description `false` leaves out archived links, `true` shows only them, `all` includes them. */
                 archived?: "all" | "false" | "true";
             };
             header?: never;
@@ -4929,6 +5169,7 @@ export interface operations {
     checkSlug: {
         parameters: {
             query: {
+                /** @description The slug to look for. */
                 slug: string;
                 /** @description A domain of the account, or `default` for the default host. Without it, the account's `defaultDomainId`. */
                 domainId?: string;
@@ -5231,7 +5472,9 @@ export interface operations {
             query?: {
                 /** @description Two letters (ISO 3166-1). */
                 country?: string;
+                /** @description The kind of device. It is not derived from `system`. */
                 device?: "desktop" | "phone" | "tablet" | "mobile";
+                /** @description The operating system. It is not derived from `device`. */
                 system?: "windows" | "macos" | "linux" | "ios" | "android" | "chromeos" | "other";
                 /** @description The header Accept-Language of the visit. */
                 language?: string;
@@ -5614,8 +5857,11 @@ export interface operations {
                 q?: string;
                 /** @description Only videos that have this tag, in any case. Up to five, all of which must be there. */
                 tag?: string[];
+                /** @description Only videos with this status. */
                 status?: components["schemas"]["VideoStatus"];
+                /** @description Only videos with this privacy. */
                 privacy?: components["schemas"]["Privacy"];
+                /** @description Only the video that has this id in another system. */
                 externalId?: string;
             };
             header?: never;
@@ -7729,6 +7975,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the takedown. */
                 id: string;
             };
             cookie?: never;
