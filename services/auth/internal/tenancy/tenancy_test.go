@@ -66,6 +66,21 @@ func TestATakedownIsAuditedOnce(t *testing.T) {
 	}
 }
 
+// The call that made the earlier takedown has not committed that it is in force, so the trail does
+// not say so either.
+func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
+	t.Parallel()
+	kept := shelf{takedowns: map[string]Takedown{
+		"tkd_1": {Takedown: tenant.Takedown{ID: "tkd_1"}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: Asked},
+	}}
+	holder := &links{made: tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1"}}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+	made, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
+	if err != nil || made.ID != "tkd_1" || made.Phase != InForce || len(kept.takedowns) != 1 || kept.takedowns["tkd_1"].Phase != InForce {
+		t.Errorf("TakeDown returned %+v, %v and left %+v; want only tkd_1, in force", made, err, kept.takedowns)
+	}
+}
+
 // stale is a shelf whose list is older than its takedowns.
 type stale struct {
 	shelf
@@ -88,12 +103,12 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 		there map[string]Takedown
 		taken bool
 	}{
-		"asked long ago":           {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
-		"asked just now":           {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
-		"asked by another clock":   {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
-		"lifted after the list":    {map[string]Takedown{}, false},
-		"settled after the list":   {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
-		"being lifted after lists": {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
+		"asked long ago":         {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
+		"asked just now":         {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
+		"asked by another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
+		"lifted after the list":  {map[string]Takedown{}, false},
+		"settled after the list": {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
+		"being lifted by then":   {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
