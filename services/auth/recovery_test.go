@@ -89,7 +89,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-//nolint:paralleltest // it replaces the log of the process
+// The test replaces the log of the process, so it is not parallel.
 func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
 	var log journal
 	before := slog.Default()

@@ -12,8 +12,6 @@ import (
 
 // The folder of the trail is missing, as if its disk were not mounted. An empty trail would let
 // everything that has ended come back.
-//
-//nolint:paralleltest // it sets the environment
 func TestARestoreDoesNotCreateTheTrail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	t.Setenv("LINKREEL_AUDIT_DIR", dir)
