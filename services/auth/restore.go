@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/trail"
@@ -41,7 +43,7 @@ var ErrEmpty = errors.New("the database has no accounts: is it the restored one?
 
 // Recover ends in a restored database what must not come back: sessions, one-time links, codes
 // of devices, and what the trail says has ended. No service may use the database yet. It may be
-// repeated. If it fails to read the trail, nothing has changed.
+// repeated, also after an error. If it fails to read the trail, nothing has changed.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
 	if r.Trail != nil {
@@ -123,29 +125,57 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 // the running services finish what takes longer: erasures and takedowns. EndAgain calls tell
 // with a sentence about each note that changed something or that the operator must act on. A
 // note about a record that the backup does not have, or already has in the noted state,
-// changes nothing. A note that cannot be applied is reported too, and the others are still
-// applied. EndAgain fails only if ctx ends.
+// changes nothing. A note that can never be applied is reported too, and the others are still
+// applied. The last sentence counts such notes. If the database does not answer for longer than
+// [patience], or ctx ends, EndAgain fails, and the remaining notes are not applied. A caller may
+// repeat it.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
+	return endAgain(ctx, db, notes, tell, patience)
+}
+
+func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string), patience time.Duration) error {
 	kept := open(db)
-	e := ending{
+	e := &ending{
 		store: kept, accounts: account.NewService(kept, nil, nil), members: member.NewService(kept, member.Provider{}, nil),
 		tenants: tenancy.NewService(kept, nil, nil), now: time.Now, tell: tell,
+		patience: patience,
 	}
 	ctx = events.WithActor(ctx, events.System)
-	for _, n := range notes {
-		err := e.apply(ctx, n)
+	failed := 0
+	for i, n := range notes {
+		err := e.patiently(ctx, n)
 		if ctx.Err() != nil {
-			return fmt.Errorf("apply the trail: %w", err)
+			return fmt.Errorf("apply the trail: %w", ctx.Err())
+		}
+		if passing(err) {
+			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so what they ended still works. "+
+				"Let nobody in, and repeat the restore. This is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
 		if err != nil { // the other notes must still be applied
+			failed++
 			e.sayf("Not applied: %s of %q in the account %q: %v. Do this yourself.", n.Kind, n.ID, n.Account, err)
 		}
+	}
+	if failed > 0 {
+		e.sayf("%d of %d notes were not applied. Do what they say yourself before you let anybody in.", failed, len(notes))
 	}
 	return nil
 }
 
+// patience is how long [EndAgain] waits altogether for a database that does not answer. It is
+// much longer than a breaker refuses calls after an outage, and than a failover takes.
+const patience = time.Minute
+
+// The pauses between two attempts to apply a note double up to the last one.
+const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
+
+// passing reports whether the same call may succeed later: the error says nothing about the note.
+func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
+
 // ending applies notes to records that nobody uses yet.
 type ending struct {
+	patience time.Duration
+	waited   time.Duration // for the database, because of all notes so far
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service
@@ -154,9 +184,28 @@ type ending struct {
 	tell     func(string)
 }
 
-func (e ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
+// patiently applies a note. It tries again while the database does not answer, until the patience
+// is used up. A second attempt reads the records again, so it changes only what is still as before.
+func (e *ending) patiently(ctx context.Context, n trail.Note) error {
+	err := e.apply(ctx, n)
+	if !passing(err) || e.waited >= e.patience {
+		return err
+	}
+	e.sayf("Not applied yet: %s of %q: %v. Trying again.", n.Kind, n.ID, err)
+	began := time.Now()
+	defer func() { e.waited += time.Since(began) }()
+	for pause := firstPause; passing(err) && e.waited+time.Since(began) < e.patience; pause = min(2*pause, lastPause) {
+		if !outage.Pause(ctx, pause) {
+			return ctx.Err()
+		}
+		err = e.apply(ctx, n)
+	}
+	return err
+}
 
-func (e ending) apply(ctx context.Context, n trail.Note) error {
+func (e *ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
+
+func (e *ending) apply(ctx context.Context, n trail.Note) error {
 	for _, id := range []string{n.ID, cmp.Or(n.Account, n.ID), cmp.Or(n.Record, n.ID)} {
 		if !identity.ValidID(id) {
 			return fmt.Errorf("%q is not an id", id)
@@ -179,7 +228,7 @@ func (e ending) apply(ctx context.Context, n trail.Note) error {
 	return nil
 }
 
-func (e ending) key(ctx context.Context, n trail.Note) error {
+func (e *ending) key(ctx context.Context, n trail.Note) error {
 	k, err := e.store.Key(ctx, n.Account, n.ID)
 	if errors.Is(err, account.ErrNoKey) || err == nil && !k.Active(e.now()) {
 		return nil
@@ -194,11 +243,14 @@ func (e ending) key(ctx context.Context, n trail.Note) error {
 			return nil
 		}
 	}
+	if err := e.accounts.Revoke(ctx, n.Account, n.ID); err != nil {
+		return err
+	}
 	e.sayf("Revoked the key %s of the account %s.", n.ID, n.Account)
-	return e.accounts.Revoke(ctx, n.Account, n.ID)
+	return nil
 }
 
-func (e ending) member(ctx context.Context, n trail.Note) error {
+func (e *ending) member(ctx context.Context, n trail.Note) error {
 	m, err := e.members.Member(ctx, n.Account, n.ID)
 	if errors.Is(err, member.ErrNoMember) {
 		return nil
@@ -233,7 +285,7 @@ func (e ending) member(ctx context.Context, n trail.Note) error {
 	return err
 }
 
-func (e ending) account(ctx context.Context, n trail.Note) error {
+func (e *ending) account(ctx context.Context, n trail.Note) error {
 	a, err := e.store.Account(ctx, n.ID)
 	if errors.Is(err, account.ErrNoAccount) {
 		return nil
@@ -267,7 +319,7 @@ func (e ending) account(ctx context.Context, n trail.Note) error {
 	return nil
 }
 
-func (e ending) takedown(ctx context.Context, n trail.Note) error {
+func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 	t, err := e.store.Takedown(ctx, n.ID)
 	found := err == nil
 	if err != nil && !errors.Is(err, tenancy.ErrNoTakedown) {
@@ -282,9 +334,19 @@ func (e ending) takedown(ctx context.Context, n trail.Note) error {
 	if found && t.Phase == tenancy.InForce {
 		return nil
 	}
+	if !found {
+		t = tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before data was restored. The reason was not kept.", At: n.At},
+			Target:   tenant.Target{ID: n.Record}, Kind: n.To,
+		}
+	}
+	t.Phase = tenancy.Asked
+	if now := e.now(); t.At.After(now) { // the clocks of the database and of this machine differ
+		t.At = now
+	}
+	if err := e.store.PutTakedown(ctx, t); err != nil {
+		return err
+	}
 	e.sayf("The takedown %s of %s takes effect again.", n.ID, n.Record)
-	return e.store.PutTakedown(ctx, tenancy.Takedown{
-		Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before data was restored. The reason was not kept.", At: n.At},
-		Target:   tenant.Target{ID: n.Record}, Kind: n.To, Phase: tenancy.Asked,
-	})
+	return nil
 }
