@@ -20,7 +20,7 @@ import (
 // changes, and no name is used twice.
 type Store interface {
 	// Create makes a new file durable before it returns. The time is for its name. If the result
-	// is set, it is a time by which days that are too old may be removed.
+	// is set, also with an error, it is a time by which days that are too old may be removed.
 	Create(ctx context.Context, at time.Time, text []byte) (time.Time, error)
 	// List yields the names in order, without those of days before one such as "2026-03-01". "" means
 	// all. Names may be others than those of files: what else is there is reported by [Read].

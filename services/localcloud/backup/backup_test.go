@@ -773,7 +773,8 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 }
 
 // TestTheNewestBackupIsTheOneMadeLast makes a backup while the clock is years ahead, and others
-// after it was set right.
+// after it was set right. While a manifest is damaged, whatever its name, nobody knows which one it
+// is.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -781,7 +782,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	at := func(years, days int) *backup.Manifest {
 		t.Helper()
 		o := c.options(dir)
-		o.Now = func() time.Time { return now.AddDate(years, 0, days) }
+		o.Now, o.Keep = func() time.Time { return now.AddDate(years, 0, days) }, 0
 		return take(t, o)
 	}
 	at(0, 0)
@@ -796,9 +797,17 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) {
 		t.Errorf("its manifest is damaged, and the newest is %v, %v", m, err)
 	}
-	if next := at(0, 2); next.Order != 3 {
+	next := at(0, 2)
+	if next.Order != 3 {
 		t.Errorf("the next backup has the order %d", next.Order)
-	} else if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
+	}
+	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to choose it, name it with --backup") {
+		t.Errorf("an earlier manifest is damaged, and the newest is %v, %v; want an error that names both", m, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, last.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
 		t.Errorf("the newest backup is %+v, %v; want %s", m, err, next.Name)
 	}
 }
