@@ -4081,7 +4081,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
-                 *         "message": "There is no such link.",
+                 *         "message": "This account has no link with this id.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
@@ -4106,7 +4106,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
-                 *         "message": "There is no such link.",
+                 *         "message": "There is no link with this id.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
