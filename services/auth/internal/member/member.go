@@ -239,7 +239,7 @@ var (
 	// ErrHasSignIn is the error for creating a sign-in link for a person who does not need one.
 	ErrHasSignIn = apierr.New(
 		apierr.HasSignIn,
-		"This person has their own way to sign in or also belongs to another account, so nobody can create a sign-in link for them. "+
+		"This person has their own way to sign in or also belongs to another account, so nobody can make a sign-in link for them. "+
 			"If they can no longer sign in, remove them and invite them again.",
 	)
 	// ErrByProvider is the error for a person with a group-based membership, who can sign in
@@ -252,7 +252,7 @@ var (
 	// membership.
 	ErrBound = apierr.New(
 		apierr.Forbidden,
-		"You signed in with a link that somebody created for you in this account. This session gives access to this account only "+
+		"You signed in with a link that somebody made for you in this account. This session gives access to this account only "+
 			"and cannot change anything outside it.",
 	)
 	// ErrIdentityTaken is the error for an identity that belongs to another person.

@@ -567,7 +567,7 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 // person has got their own way to sign in.
 var errOwnWay = apierr.New(
 	apierr.HasSignIn,
-	"You signed in with a link that somebody created for you, but you now have your own way to sign in "+
+	"You signed in with a link that somebody made for you, but you now have your own way to sign in "+
 		"or also belong to another account. Sign in without the link to add a passkey.",
 )
 
