@@ -40,16 +40,16 @@ type Config struct {
 
 // Public is the additional configuration of a service with a public API.
 type Public struct {
-	// APIAddr is the listener for the public routes.
+	// APIAddr is the address to listen on for the public routes.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
-	// InternalAddr is the listener for the other services.
+	// InternalAddr is the address to listen on for the other services.
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base address.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// TrustedProxies are the networks from which X-Forwarded-For and the country header are trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
-	// set, TrustedProxies is not used. Google's balancers append two.
+	// set, TrustedProxies is ignored. Google's load balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 	// CORSOrigins are the origins whose pages may call the API; "*" allows any origin.
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`

@@ -33,8 +33,8 @@ import (
 
 // Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
-	// AdminAddr is the listener for /livez, /readyz, /metrics and /version. If it is empty, these
-	// paths are not served.
+	// AdminAddr is the address to listen on for /livez, /readyz, /metrics and /version. If it is
+	// empty, these paths are not served.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
 	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, there are
 	// no profiles.

@@ -23,26 +23,27 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Documents gives access to the documents of a database exactly as the protocol returns them. It is
-// for programs that copy the whole database. Unlike [DB] it does not convert values and does not
-// check the format. A call that fails is repeated until Patience has passed without any success.
+// Documents reads and writes documents in the form in which the protocol transfers them. It is for
+// programs that copy a whole database. Unlike [DB], it neither converts values nor checks the
+// database's format. It retries a failed call until Patience has passed without progress.
 type Documents struct {
 	// Database is the database's name: projects/…/databases/….
 	Database string
-	// Patience is how long the database may be unreachable. 0 means five minutes.
+	// Patience is how long calls are retried while the database is unreachable. 0 means five
+	// minutes.
 	Patience time.Duration
 
 	client *firestore.Client
 }
 
-// Limits of one commit. Firestore accepts 500 writes and 10 MiB, but index entries may count
+// Limits for one commit. Firestore accepts 500 writes and 10 MiB, but index entries may count
 // towards the 10 MiB. Firestore's documentation also recommends smaller commits for steady loads.
 const (
 	MaxWrites      = 250
 	maxCommitBytes = 3 << 20
 )
 
-// OpenDocuments connects without waiting for the server. Timeout bounds each request.
+// OpenDocuments returns without waiting for the server. cfg.Timeout bounds each request.
 func OpenDocuments(ctx context.Context, cfg Config) (*Documents, error) {
 	opts, database, err := dial(cfg)
 	if err != nil {
@@ -61,15 +62,15 @@ func (d *Documents) Close() error { return d.client.Close() }
 // Name returns the full name of the document at a path such as "links/lnk_1".
 func (d *Documents) Name(path string) string { return d.Database + "/documents/" + path }
 
-// in adds the headers by which Google finds the database. Google's full client library, which
-// [DB] uses, adds the same headers.
+// in adds the headers that Google uses to route a request to the database. Google's full client
+// library, which [DB] uses, adds the same headers.
 func (d *Documents) in(ctx context.Context) context.Context {
 	name := strings.Split(d.Database, "/")
 	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database,
 		"x-goog-request-params", fmt.Sprintf("project_id=%s&database_id=%s", url.QueryEscape(name[1]), url.QueryEscape(name[3])))
 }
 
-// Get reads one document. It returns nil if there is none.
+// Get reads one document. It returns nil if the document does not exist.
 func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, err error) {
 	err = d.patiently(ctx, func() (bool, error) {
 		found, err = d.client.GetDocument(d.in(ctx), &pb.GetDocumentRequest{Name: d.Name(path)}, once)
@@ -81,19 +82,19 @@ func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, e
 	return found, err
 }
 
-// Each calls fn with each document of the database, sorted by name, until it has read limit
-// documents; limit 0 means all. Documents may change at the same time, so the result is not a
-// consistent snapshot.
+// Each calls fn for the first limit documents of the database in order of their names, or for all
+// documents if limit is 0. Documents may change in the meantime, so the result is not a consistent
+// snapshot.
 func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) error) error {
 	var last string
 	read := 0
 	return d.patiently(ctx, func() (moved bool, err error) {
-		// A selector without a collection finds all documents, at any depth.
+		// A selector without a collection matches all documents, at any depth.
 		q := &pb.StructuredQuery{
 			From:    []*pb.StructuredQuery_CollectionSelector{{AllDescendants: true}},
 			OrderBy: []*pb.StructuredQuery_Order{{Field: &pb.StructuredQuery_FieldReference{FieldPath: "__name__"}, Direction: pb.StructuredQuery_ASCENDING}},
 		}
-		if last != "" { // Firestore ends a query after a minute, so continue after the last document
+		if last != "" { // Firestore ends a query after a minute, so resume after the last document
 			q.StartAt = &pb.Cursor{Values: []*pb.Value{{ValueType: &pb.Value_ReferenceValue{ReferenceValue: last}}}}
 		}
 		if limit > 0 {
@@ -122,9 +123,9 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 	})
 }
 
-// Commit makes writes, in as many sequential commits as their size requires. Each commit is atomic.
-// A commit with a lost response is sent again, so it must be safe to repeat the writes. The writes
-// must use the document names of this database.
+// Commit applies writes in order, in as many commits as their size requires. Each commit is atomic.
+// If the response to a commit is lost, Commit sends it again, so the writes must be idempotent. They
+// must use document names of this database.
 func (d *Documents) Commit(ctx context.Context, writes ...*pb.Write) error {
 	for len(writes) > 0 {
 		n, size := 0, 0
@@ -157,7 +158,7 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 	return err
 }
 
-// once turns off the client's own retries, because patiently retries.
+// once turns off the client's own retries, because patiently retries instead.
 var once = gax.WithRetry(func() gax.Retryer { return nil })
 
 // final marks an error that a retry cannot fix.
@@ -165,8 +166,8 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// patiently repeats try until it succeeds. try also reports whether it has made progress, even if
-// it then failed.
+// patiently calls try until it succeeds, its error is final, or Patience has passed without
+// progress. try also reports whether it made progress, even if it then failed.
 func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err error)) error {
 	patience := d.Patience
 	if patience == 0 {
@@ -187,7 +188,7 @@ func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err e
 		if !passing(status.Code(err)) || time.Now().After(end) {
 			return err
 		}
-		// Firestore asks clients that write too fast to increase the wait after each attempt.
+		// Firestore asks clients that write too fast to use exponential backoff.
 		if !outage.Pause(ctx, most/2+rand.N(most)) {
 			return errors.Join(ctx.Err(), err)
 		}
@@ -195,7 +196,7 @@ func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err e
 	}
 }
 
-// passing reports whether a request may succeed later.
+// passing reports whether a request that failed with code may succeed later.
 func passing(code codes.Code) bool {
 	switch code {
 	case codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.DeadlineExceeded, codes.Internal, codes.Unknown:

@@ -121,22 +121,22 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write","account:write"]}`)
 	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
 	for name, got := range map[string]answer{
-		"admin invites an owner":                              admin.invite("owner"),
-		"admin makes themselves owner":                        admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
-		"admin makes another member owner":                    admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
-		"admin lowers the role of an owner":                   admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
-		"admin renames an owner":                              admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
-		"admin removes an owner":                              admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
-		"viewer raises their own role":                        viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
-		"key with all scopes makes an owner":                  r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
-		"key with all scopes invites an owner":                r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
-		"key with all scopes removes an owner":                r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
-		"key with few scopes makes a member":                  r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
-		"key with few scopes invites an admin":                r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
-		"key without the scope lists members":                 r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
-		"key with the default scopes invites":                 r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
-		"403 before 400 and 404":                              narrowPatch(r, narrow),
-		"key of an admin requests the invitation of an owner": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
+		"admin invites an owner":                                     admin.invite("owner"),
+		"admin makes themselves owner":                               admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
+		"admin makes another member owner":                           admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
+		"admin lowers the role of an owner":                          admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
+		"admin renames an owner":                                     admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
+		"admin removes an owner":                                     admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
+		"viewer raises their own role":                               viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
+		"key with all scopes makes an owner":                         r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
+		"key with all scopes invites an owner":                       r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
+		"key with all scopes removes an owner":                       r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
+		"key with few scopes makes a member":                         r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"key with few scopes invites an admin":                       r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
+		"key without the scope lists members":                        r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
+		"key with the default scopes invites":                        r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"403 before 400 and 404":                                     narrowPatch(r, narrow),
+		"key of an admin requests an invitation with the owner role": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
 			t.Errorf("%s: got %d %s, want 403 INSUFFICIENT_SCOPE", name, got.status, got.body)

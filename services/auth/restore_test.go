@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// notes reads the trail of a replica.
+// notes returns the notes in the replica's trail and the problems found in it.
 func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) {
 	r.t.Helper()
 	found, err := trail.Read(r.t.Context(), trail.Folder(cfg.AuditDir), time.Time{})
@@ -41,7 +41,7 @@ func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) 
 	return notes, append(found.Problems, others...)
 }
 
-// TestAnAnswerWaitsForTheTrail revokes a key while the folder of the trail is away.
+// The test revokes a key while the trail's folder is missing.
 func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -55,18 +55,18 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	}
 	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE")
 	want(t, r.api("GET", "/api/v1/account", victim.field(t, "key"), ""), 401, "API_KEY_REVOKED")
-	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE") // the key is revoked, but the trail does not say so yet
+	want(t, r.api("DELETE", path, key, ""), 503, "UNAVAILABLE") // the key is revoked, but the trail does not contain the note yet
 	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	want(t, r.api("DELETE", path, key, ""), 204, "")
 	notes, problems := r.notes(cfg)
 	if len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
-		t.Errorf("notes %v, problems %v", notes, problems)
+		t.Errorf("the trail has the notes %v and the problems %v, want one note that the key %s was revoked, and no problems", notes, problems, victim.field(t, "id"))
 	}
 }
 
-// The test renames an account and makes a key while the trail's folder is missing.
+// The test renames an account and creates a key while the trail's folder is missing.
 func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -83,8 +83,8 @@ func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
 }
 
-// The test applies notes that no trail of this installation can contain, and some that would
-// give rights.
+// The test applies notes that this installation cannot have written, and notes that would grant
+// rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -108,19 +108,19 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	if err := auth.EndAgain(t.Context(), db, notes, func(line string) { said = append(said, line) }); err != nil {
 		t.Fatal(err)
 	}
-	// The unknown role, the account that was resumed, the unknown kind, the only owner, and
-	// five damaged notes. The last sentence counts these.
+	// It must report the unknown role, the account that was resumed, the unknown kind, the only
+	// owner, and five damaged notes. The last sentence counts these.
 	if len(said) != 10 || !strings.HasPrefix(said[9], "5 of 15 notes were not applied.") {
-		t.Errorf("EndAgain reported %q", said)
+		t.Errorf("EndAgain reported %d sentences, want 10 with a count of 5 of 15: %q", len(said), said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
-		t.Errorf("the account was %s and is %s", before, after)
+		t.Errorf("the account is %s, want it unchanged: %s", after, before)
 	}
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
 }
 
-// copyTo copies all documents of a world's database into the empty one of another world, as
-// a restore by Google does.
+// copyTo copies all documents of the world's database into another world's empty database, like a
+// restore by Google.
 func (c world) copyTo(t *testing.T, to world) {
 	t.Helper()
 	all, err := c.Client(t).Collections(t.Context()).GetAll()
@@ -141,8 +141,8 @@ func (c world) copyTo(t *testing.T, to world) {
 	}
 }
 
-// TestARestoredDatabaseIsRecovered takes rights away after a copy of the database was made,
-// and applies the trail in the bucket to the copy, twice.
+// The test copies a database, revokes rights in the original, and then applies the trail in the
+// bucket to the copy, twice.
 func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	t.Parallel()
 	w, copied := newWorld(t), newWorld(t)
@@ -180,22 +180,22 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 		}
 		now, err := restored.Read(t.Context(), db)
 		if err != nil || now.ID == "" || !now.WebhooksPaused() || !now.JanitorPaused() || record.ID != "" && now.ID != record.ID {
-			t.Errorf("run %d leaves the record %+v, %v", n+1, now, err)
+			t.Errorf("after run %d, the record is %+v, error %v; want the same ID after each run, and webhooks and the janitor paused", n+1, now, err)
 		}
 		record = now
 		told := strings.Join(said, "\n")
 		for _, of := range []string{revoked.field(t, "id"), removed.id, lowered.id, suspended} {
 			if (wanted > 0) != strings.Contains(told, of) {
-				t.Errorf("run %d says %q; want %s in it: %t", n+1, told, of, wanted > 0)
+				t.Errorf("run %d reported %q, want %s mentioned: %t", n+1, told, of, wanted > 0)
 			}
 		}
 		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
-			t.Errorf("run %d says %q", n+1, said)
+			t.Errorf("run %d reported %q, want %d sentences, notes about 4 things and the lost changes among them", n+1, said, 4+wanted)
 		}
 	}
 	again := start(t, copied.config())
 	want(t, again.api("GET", "/api/v1/account", revoked.field(t, "key"), ""), 401, "API_KEY_REVOKED")
-	want(t, again.api("GET", "/api/v1/account", lowered.session, ""), 401, "INVALID_API_KEY") // its session
+	want(t, again.api("GET", "/api/v1/account", lowered.session, ""), 401, "INVALID_API_KEY") // a restore ends all sessions
 	want(t, again.api("GET", "/api/v1/account", key, ""), 200, "")
 	want(t, again.api("GET", "/api/v1/account", owner.session, ""), 401, "INVALID_API_KEY")
 	members, err := copied.Client(t).Collection("members").Documents(t.Context()).GetAll()
@@ -204,19 +204,19 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	}
 	for _, m := range members {
 		if m.Ref.ID == removed.id || m.Ref.ID == lowered.id && m.Data()["role"] != "viewer" {
-			t.Errorf("member %s: %v", m.Ref.ID, m.Data())
+			t.Errorf("member %s is %v, want %s removed and %s with the role viewer", m.Ref.ID, m.Data(), removed.id, lowered.id)
 		}
 	}
 	if got := again.admin("GET", "/admin/v1/accounts/"+suspended, "").field(t, "suspended"); got != "true" {
-		t.Errorf("suspended: %s", got)
+		t.Errorf("the account's field suspended is %s, want true", got)
 	}
 	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
-		t.Errorf("an empty database: %v", err)
+		t.Errorf("Recover returned %v for an empty database, want ErrEmpty", err)
 	}
 }
 
-// TestARightIsGivenWhileTheTrailIsAway: a new member needs no note. A role that is raised needs
-// one, because an earlier note may say less: the change is made, and its answer is 503.
+// A new member needs no note. A raised role needs one, because an earlier note may contain a lower
+// role. If the note cannot be written, the change is made, but the response is 503.
 func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -230,14 +230,14 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	path := "/api/v1/members/" + r.join(id, "New", "viewer").id
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 503, "UNAVAILABLE")
 	if members := string(r.api("GET", "/api/v1/members", owner.session, "").body); !strings.Contains(members, `"role":"admin"`) {
-		t.Errorf("members %s", members)
+		t.Errorf("the members are %s, want one with the role admin", members)
 	}
 	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].To != "admin" {
-		t.Errorf("notes %v", notes)
+		t.Errorf("the trail has the notes %v, want one with the role admin", notes)
 	}
 }
 
@@ -365,7 +365,7 @@ func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	}
 }
 
-// TestNotesHaveTheTimesOfTheDatabase changes one role in two processes whose clocks differ.
+// Two processes with different clocks change the same role. The later change must win.
 func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -379,15 +379,14 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	m := a.join(id, "M", "viewer")
 	path := "/api/v1/members/" + m.id
 	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
-	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // nothing to change, noted again
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing, but writes another note
 	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
-		t.Errorf("notes %v", notes)
+		t.Errorf("the trail has the notes %v, want one with the role member", notes)
 	}
 }
 
-// TestATrailOfAnotherInstallationEndsNothing applies a trail in which another installation
-// names a key of this one.
+// The test applies a trail in which another installation revokes a key that this one has.
 func TestATrailOfAnotherInstallationEndsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -406,7 +405,7 @@ func TestATrailOfAnotherInstallationEndsNothing(t *testing.T) {
 	var said []string
 	n, err := auth.ApplyTrail(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), found, func(line string) { said = append(said, line) })
 	if err != nil || n != 0 || len(said) != 1 || !strings.Contains(said[0], `another installation ("db_theirs"`) {
-		t.Errorf("%d notes applied, it says %q, %v", n, said, err)
+		t.Errorf("ApplyTrail applied %d notes, reported %q and returned %v; want 0 notes and a report about the other installation", n, said, err)
 	}
 	want(t, r.api("GET", "/api/v1/account", victim.field(t, "key"), ""), 200, "")
 }

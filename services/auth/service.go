@@ -42,8 +42,8 @@ type Config struct {
 	backing.Config
 	backing.Public
 
-	// OperatorAddr is the listener for the operator's routes. Do not expose it through an
-	// ingress.
+	// OperatorAddr is the address to listen on for the operator's routes. Do not expose it
+	// through an ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
 	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject
 	// every call.
@@ -146,7 +146,7 @@ type OIDC struct {
 	Roles       map[string]string `env:"ROLES"`
 	Account     string            `env:"ACCOUNT"`
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
-	// MaxAge is how long a membership by group lasts after the provider confirmed it at a
+	// MaxAge is how long a group-based membership lasts after the provider confirmed it at a
 	// sign-in. After that, the member's sessions and passkeys are refused, and the membership
 	// ends together with the keys that the member made. The minimum is a minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
@@ -245,7 +245,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		boot.Every(5*time.Second, "key uses", source.Flush, nil),
 		boot.Every(5*time.Second, "trail of what ended", kept.Trail.Flush, nil),
 		boot.Sweep(stores.Turns(), dedup.Pace{What: "account decisions", Every: tenancy.Every, Idle: tenancy.Idle}, tenants.Repeat, nil),
-		boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil))
+		boot.Every(member.LapseEvery, "group-based memberships", people.Members.EndLapsed, nil))
 	return svc, nil
 }
 

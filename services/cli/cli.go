@@ -1,4 +1,4 @@
-// Package cli is the command line of the API: `linkreel links create …` and the other commands.
+// Package cli is the command-line client for the API: `linkreel links create …` and the other commands.
 // Standard output contains only results, so commands work in pipes. Messages for people are printed
 // to standard error. With --json, each result is one JSON object on a line.
 //

@@ -259,7 +259,7 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, run := world(t)
 	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "demo"); got.code != 0 || got.out != "http://s/demo\n" {
-		t.Errorf("%+v", got)
+		t.Errorf("links create returned %+v, want only the short URL", got)
 	}
 	got := run(t.Context(), "", "links", "create", "--json", "https://example.com")
 	var l map[string]any
@@ -267,10 +267,10 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 		t.Errorf("the command returned %+v, want one JSON object with the slug (%v)", got, err)
 	}
 	if got := run(t.Context(), "", "links", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 {
-		t.Errorf("%+v", got)
+		t.Errorf("links list --json returned %+v, want two lines", got)
 	}
 	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks,redirectType,forwardQuery,forwardPath,startsAt,expiredUrl,hasPassword,maxClicks,rules\nlnk_1,demo,https://example.com,") {
-		t.Errorf("%+v", got)
+		t.Errorf("links export returned %+v, want the heading and the first link", got)
 	}
 }
 
@@ -500,10 +500,10 @@ func TestBulkNoticesAChangedFileAndAnotherDeployment(t *testing.T) {
 	const changed = "linkreel: the file has changed since an earlier run: import new and corrected rows from a separate file. " +
 		"--restart imports every row again, and creates links without a slug twice\n"
 	if got := run(t.Context(), "", "links", "bulk", path); got.code != ExitFailed || got.err != changed {
-		t.Errorf("%+v", got)
+		t.Errorf("importing a changed file returned %+v, want an error about the change", got)
 	}
 	if got := run(t.Context(), "", "links", "bulk", path, "--base-url", "http://127.0.0.1:1", "--key", "k"); got.code != ExitFailed || !strings.Contains(got.err, "belongs to") {
-		t.Errorf("%+v", got)
+		t.Errorf("importing into another account returned %+v, want an error", got)
 	}
 	if got := run(t.Context(), "", "links", "bulk", "--restart", path); got.code != ExitPartly || len(f.links) != 11 {
 		t.Errorf("after --restart, the account has %d links, want 11; the command returned %+v", len(f.links), got)
@@ -527,7 +527,7 @@ func TestBulkReadsManyKindsOfFile(t *testing.T) {
 			t.Parallel()
 			f, run := world(t)
 			if got := run(t.Context(), "", "links", "bulk", file(t, tt.name, tt.content)); got.code != 0 {
-				t.Fatalf("%+v", got)
+				t.Fatalf("links bulk returned %+v, want exit code 0", got)
 			}
 			if got := fmt.Sprint(f.links[0]["slug"], " ", f.links[0]["destinationUrl"], " ", f.links[0]["title"]); got != tt.want {
 				t.Errorf("the import made %q, want %q", got, tt.want)
@@ -626,7 +626,7 @@ func TestUploadGoesOnAfterAKillAndMakesOneRecord(t *testing.T) {
 		}
 	}
 	if got := run(ctx, "", "videos", "upload", path); got.code != ExitInterrupted || !strings.Contains(got.err, "Run the same command to resume") {
-		t.Errorf("%+v", got)
+		t.Errorf("an interrupted upload returned %+v, want advice to run the command again", got)
 	}
 	f.after = nil
 	got := run(t.Context(), "", "videos", "upload", path)
@@ -656,7 +656,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 		t.Errorf("a login with an invalid key returned %+v, want exit code 3", got)
 	}
 	if got := run(srv.URL+"\ngood\n", "login"); got.code != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("a login with a valid key returned %+v, want exit code 0", got)
 	}
 	info, err := os.Stat(filepath.Join(dir, "linkreel", "credentials.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -699,13 +699,13 @@ func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
 	t.Parallel()
 	_, run := world(t)
 	if got := run(t.Context(), "", "__complete"); !strings.Contains(got.out, "links\n") || !strings.Contains(got.out, "completion\n") {
-		t.Errorf("%q", got.out)
+		t.Errorf("the completion is %q, want links and completion", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "videos"); !strings.Contains(got.out, "upload\n") || strings.Contains(got.out, "bulk") {
-		t.Errorf("%q", got.out)
+		t.Errorf("the completion of videos is %q, want upload but not bulk", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "links", "create"); !strings.Contains(got.out, "--slug\n") {
-		t.Errorf("%q", got.out)
+		t.Errorf("the completion of links create is %q, want --slug", got.out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t.Context(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__complete") {
@@ -797,6 +797,6 @@ func TestBulkOfOneBadRowCountsOne(t *testing.T) {
 	f.slugs["taken"] = true
 	path := file(t, "links.csv", "url,slug\nhttps://example.com/a,a\nhttps://example.com/b,taken\n")
 	if got := run(t.Context(), "", "links", "import", path); !strings.Contains(got.err, "created 1 link, 1 row failed\n") {
-		t.Errorf("%+v", got)
+		t.Errorf("links import returned %+v, want one created and one failed row", got)
 	}
 }

@@ -153,7 +153,7 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 		next: map[string]string{"/api/v1/videos?limit=100": `<https://elsewhere.example/api/v1/videos?cursor=7&limit=100>; rel="next"`},
 	}
 	if got := s.run(t, "", "videos", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 || !strings.Contains(got.out, "vid_1") {
-		t.Errorf("%+v", got)
+		t.Errorf("videos list --json returned %+v, want both pages", got)
 	}
 }
 

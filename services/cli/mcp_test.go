@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/cli/clitest"
 )
 
-// inMemory returns a session with a server that uses the fake service.
+// inMemory returns a session with an MCP server that calls the API at base.
 func inMemory(t *testing.T, base string, change func(*tools)) *clitest.Talk {
 	t.Helper()
 	c, err := client.New(client.Config{BaseURL: base, Key: "good"})
@@ -46,7 +46,7 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
-			t.Errorf("the tool %s lacks a description, a schema or annotations", tool.Name)
+			t.Errorf("the tool %s must have a description, both schemas and annotations", tool.Name)
 		}
 		names = append(names, tool.Name)
 	}
@@ -63,9 +63,9 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 		"get_video", "link_stats", "list_domains", "list_tags", "set_captions", "set_thumbnail", "set_video_access", "update_domain", "update_link",
 		"update_links", "update_video", "upload_video", "verify_domain",
 	}, all); diff != "" {
-		t.Error(diff)
+		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	// If the user has chosen no folder, no tool may read local files.
+	// If the user has not chosen a folder, no tool may read local files.
 	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
 		t.Errorf("without --files, the tools are %v, want all except upload_video", without)
 	}
@@ -73,7 +73,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"check_slug", "explain_link", "find_links", "find_videos", "get_account", "get_link", "get_video", "link_stats", "list_domains", "list_tags",
 	}, reading); diff != "" {
-		t.Error(diff)
+		t.Errorf("tools with --read-only (-want +got):\n%s", diff)
 	}
 	guide, err := os.ReadFile("../../docs/mcp.md")
 	if err != nil {
@@ -86,8 +86,8 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 }
 
-// An assistant may pass on everything that it reads, so no tool may return an upload address,
-// whatever the key may do.
+// An assistant may disclose everything that it reads, so no tool may return an upload address,
+// whatever scopes the key has.
 func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	f, base := fakeService(t)
@@ -98,12 +98,12 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	}
 	k.Call("find_videos", nil)
 	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
-		t.Errorf("the messages contain an upload address:\n%s", said)
+		t.Errorf("the messages contain an upload address, want none:\n%s", said)
 	}
 }
 
-// Clients of earlier versions of the protocol start with initialize. Standard output must contain
-// only messages.
+// Clients that use an earlier version of the protocol start with initialize. Standard output must
+// contain only messages of the protocol.
 func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -138,7 +138,7 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 	hello := ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`)
 	if hello.Result["protocolVersion"] != "2025-06-18" || hello.Result["instructions"] == "" {
-		t.Errorf("initialize returned %+v, want the protocol version and instructions", hello)
+		t.Errorf("initialize returned %+v, want the protocol version 2025-06-18 and instructions", hello)
 	}
 	ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	made := ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"create_link","arguments":{"url":"https://example.com","slug":"old"}}}`)
@@ -150,11 +150,12 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 		t.Errorf("after the client disconnected, the exit code is %d, want 0", code)
 	}
 	for lines.Scan() {
-		t.Errorf("after the session ended, the output has %q, want nothing", lines.Text())
+		t.Errorf("after the session ended, the output contains %q, want nothing more", lines.Text())
 	}
 }
 
-// A search needs one request, and its links contain everything that an assistant passes on.
+// A search takes one request, and the links in its result contain everything that an assistant tells
+// the user.
 func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -171,7 +172,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	}
 	clitest.Good[findLinksOut](k, "find_links", clitest.Args{"domain": "GO.example.com"})
 	if last := s.asked[len(s.asked)-1]; last != "GET /api/v1/links?domainId=dom_1" {
-		t.Errorf("the last of the requests %q must have domainId=dom_1", s.asked)
+		t.Errorf("the last request is %q, want GET /api/v1/links?domainId=dom_1", last)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
 		"PUT /api/v1/videos/vid_1/thumbnail": `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
 
-		"GET /api/v1/videos/vid_1/access":         `{"privacy":"public","allowDownload":true}`, // set_video_access needs this first
+		"GET /api/v1/videos/vid_1/access":         `{"privacy":"public","allowDownload":true}`, // set_video_access reads this first
 		"PUT /api/v1/videos/vid_1/access":         `{"privacy":"unlisted","allowDownload":false}`,
 		"PUT /api/v1/videos/vid_1/captions/en":    `{"success":true,"language":"en"}`,
 		"DELETE /api/v1/videos/vid_1/captions/en": "",
@@ -227,8 +228,8 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 	}
 	for _, args := range []clitest.Args{{"vtt": "WEBVTT"}, {"remove": true}} {
 		args["id"], args["language"] = "vid_1", "en"
-		if got := clitest.Good[videoOut](k, "set_captions", args); got.ID != "vid_1" || !strings.Contains(got.Next, "the change is made") || !strings.Contains(got.Next, "NOT_FOUND") {
-			t.Errorf("set_captions returned %+v, want a note that the change is made", got)
+		if got := clitest.Good[videoOut](k, "set_captions", args); got.ID != "vid_1" || !strings.Contains(got.Next, "the change was made") || !strings.Contains(got.Next, "NOT_FOUND") {
+			t.Errorf("set_captions returned %+v, want a note that the change was made", got)
 		}
 	}
 }
@@ -259,7 +260,7 @@ func TestAnUploadWhoseVideoCannotBeReadIsNotToldAsFailed(t *testing.T) {
 		k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
 		got := clitest.Good[videoOut](k, "upload_video", clitest.Args{"path": "clip.mp4", "waitSeconds": seconds})
 		if !sent || got.ShareURL != "https://h.example/v/abc" || !strings.Contains(got.Next, "INSUFFICIENT_SCOPE") {
-			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v", seconds, sent, got)
+			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v; want it sent, with the share address and a note about INSUFFICIENT_SCOPE", seconds, sent, got)
 		}
 	}
 }
@@ -280,10 +281,10 @@ func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 		failed = append(failed, f.ID+" "+f.Code)
 	}
 	if want := []string{"no LINK_NOT_FOUND", "x INVALID_ARGUMENT", "lnk_2 LINK_NOT_FOUND"}; got.Changed != 1 || !slices.Equal(got.Done, []string{"a"}) || !slices.Equal(failed, want) {
-		t.Errorf("update_links returned %+v, want one changed and 3 failed links", got)
+		t.Errorf("update_links returned %+v, want one changed link and the failures %q", got, want)
 	}
 	if last := s.asked[len(s.asked)-1]; last != `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"archived":true}}` {
-		t.Errorf("the last request is %s, want the two found links", last)
+		t.Errorf("the last request is %s, want a change of lnk_1 and lnk_2", last)
 	}
 	if got := clitest.Good[updateLinksOut](k, "update_links", clitest.Args{"ids": []string{"no"}, "archived": true}); got.Changed != 0 || len(got.Failed) != 1 {
 		t.Errorf("for a missing link, update_links returned %+v, want one failed link", got)
@@ -341,7 +342,7 @@ func TestAccessIsReplacedOnlyIfItIsAsRead(t *testing.T) {
 		t.Errorf("the exit code is %d, want 0", code)
 	}
 	if !slices.Equal(sent, []string{`"7"`, `"7"`}) {
-		t.Errorf("the changes have the If-Match headers %q, want \"7\" in both", sent)
+		t.Errorf("the If-Match headers of the changes are %q, want \"7\" twice", sent)
 	}
 }
 
@@ -353,7 +354,7 @@ func TestAssistantNamesAVideoByItsAddress(t *testing.T) {
 	k := inMemory(t, serve(t, s), nil)
 	for _, end := range []string{"", "/", "?t=30", "#t=30"} {
 		if got := clitest.Good[deletedOut](k, "delete_video", clitest.Args{"id": "https://h.example/v/abc" + end}); got.ID != "vid_1" {
-			t.Errorf("deleting the address with %q deleted %s, want vid_1", end, got.ID)
+			t.Errorf("deleting the address that ends with %q deleted %s, want vid_1", end, got.ID)
 		}
 	}
 	asked := len(s.asked)
@@ -393,7 +394,7 @@ func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {
 	}
 }
 
-// An argument that a tool's schema rejects gets an error with a code, like every other error.
+// If a tool's schema rejects an argument, the error has a code, like every other error.
 func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -408,8 +409,8 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	}
 }
 
-// A stranger's text may tell an assistant which file to send. A file that is not a video must stay
-// on this machine. The tool creates no record and sends no byte.
+// Text from a stranger may tell an assistant to send a certain file. A file that is not a video must
+// not leave the machine: the tool creates no record and sends nothing.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()
 	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)
@@ -440,13 +441,13 @@ func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	}
 }
 
-// A line that is not JSON gets an error, and the session must continue.
+// A line that is not JSON must get an error and must not end the session.
 func TestAssistantSurvivesALineOfGarbage(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
-this is no JSON {
+this is not JSON {
 {"jsonrpc":"2.0","id":2,"method":"ping"}
 `)
 	shown, out := io.Pipe()

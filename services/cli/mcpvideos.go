@@ -129,13 +129,13 @@ func (out *videoOut) allow(a *client.VideoAccess) {
 	out.Privacy, out.ExpiresAt, out.Download, out.Embed = a.Privacy, iso(a.ExpiresAt), &a.AllowDownload, a.EmbedOrigins
 }
 
-// changed reads a video after a change with a response that is not the whole video. The change is
-// already made, so a failed read is not an error of the tool. In that case it returns known, the
-// tool's knowledge without the read, with a note.
+// changed reads a video after a change whose response did not contain the whole video. The change has
+// already been made, so a failed read is not an error of the tool. In that case, changed returns known,
+// which is what the tool knows without the read, with a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
-		known.Next = "the change is made, but reading the video again failed (" + refusal(err) + "), so this answer is incomplete; call get_video"
+		known.Next = "the change was made, but reading the video afterwards failed (" + refusal(err) + "), so this answer is incomplete; call get_video"
 		return known
 	}
 	out, _ := t.withAccess(ctx, v) // without the access settings if they cannot be read
@@ -260,7 +260,7 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
+	out, _ = t.withAccess(ctx, &done.Video) // the change was made, even if this read fails
 	return out, nil
 }
 
@@ -354,7 +354,7 @@ func (t *tools) setThumbnail(ctx context.Context, _ *mcp.CallToolRequest, in set
 	if err != nil {
 		return out, err
 	}
-	out, _ = t.withAccess(ctx, &done.Video) // the change is made, whatever the result of this read is
+	out, _ = t.withAccess(ctx, &done.Video) // the change was made, even if this read fails
 	return out, nil
 }
 
@@ -399,7 +399,7 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	v, err := u.bring(ctx, path, patience, t.teller(ctx, req))
 	var failed *client.VideoError
 	if v != nil && err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
-		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, whatever the result of the read while waiting was
+		return t.changed(ctx, showToAssistant(v)), nil // the file has arrived, even if a read failed while waiting
 	}
 	if err != nil {
 		return out, err

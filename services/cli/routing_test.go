@@ -56,10 +56,10 @@ func TestExplainAndAvailable(t *testing.T) {
 	}}
 	got := s.run(t, "", strings.Fields("links explain lnk_1 --country DE --device phone --system ios --language de-AT --query a=1&b=2 --path /x --percent 0 --at 2027-01-31")...)
 	if got.code != 0 || !strings.Contains(got.out, "https://e.example/app") || !strings.Contains(got.out, "iPhones") || !strings.Contains(got.out, "All hold.") {
-		t.Errorf("%+v", got)
+		t.Errorf("links explain returned %+v, want the rule for iPhones and its destination", got)
 	}
 	if got := s.run(t, "", "links", "available", "sale", "--domain", "dom_1"); got.code != 0 || got.out != "taken\n" {
-		t.Errorf("%+v", got)
+		t.Errorf("links available returned %+v, want taken", got)
 	}
 	if diff := cmp.Diff([]string{
 		"GET /api/v1/links/lnk_1/explain?at=2027-01-31&country=DE&device=phone&language=de-AT&path=%2Fx&percent=0&query=a%3D1%26b%3D2&system=ios",
@@ -237,7 +237,7 @@ func TestADomainsPages(t *testing.T) {
 	s := &scripted{answers: map[string]string{"PATCH /api/v1/domains/dom_1": `{"id":"dom_1","hostname":"go.example","status":"verified","certificate":{"status":"none"},"homeUrl":"https://e.example/home"}`}}
 	got := s.run(t, "", "domains", "update", "dom_1", "--home", "https://e.example/home", "--expired=")
 	if got.code != 0 || !strings.Contains(got.out, "https://e.example/home") || strings.Contains(got.out, "not found") {
-		t.Errorf("%+v", got)
+		t.Errorf("domains update returned %+v, want the new home address", got)
 	}
 	if want := `PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`; len(s.asked) != 1 || s.asked[0] != want {
 		t.Errorf("the requests are %q, want %q", s.asked, want)

@@ -2,13 +2,13 @@
 // calls the public API with the person's session as the key and renders the responses as
 // HTML. It stores nothing, so replacing a pod signs nobody out.
 //
-// The Go client (libs/clients/go) calls the API. internal/web has the pages, internal/text
-// has all English texts, and libs/design has the visual design. libs/signin defines the calls
-// to auth for sign-in. web/*.ts has the few functions that need JavaScript.
+// The console calls the API through the Go client (libs/clients/go). internal/web has the pages,
+// internal/text has all English texts, and libs/design has the visual design. libs/signin
+// defines the calls to auth for sign-in. web/*.ts has the few functions that need JavaScript.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
-// internal/web/routes.go. The navigation comes from that table too.
+// internal/web/routes.go. The navigation is built from that table too.
 package console
 
 import (
@@ -31,15 +31,16 @@ import (
 type Config struct {
 	boot.Config
 
-	// APIAddr is the listener for the pages.
+	// APIAddr is the address to listen on for the pages.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
 	// BaseURL is the public URL of the pages, without /app.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// APIRoutes maps paths of the public API to addresses inside the cluster, such as
-	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path applies.
+	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path wins.
 	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
-	// StorageURL is the start of the signed URLs of videos, as in the videos service.
+	// StorageURL is the start of the videos' signed URLs. Use the same value as for the videos
+	// service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// AuthURL is auth's internal address. InternalToken is the secret shared by the console
 	// and auth, "NEW,OLD" during a rotation.
@@ -48,15 +49,15 @@ type Config struct {
 	// TrustedProxies are the networks from which X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
-	// set, TrustedProxies is not used. Google's balancers append two.
+	// set, TrustedProxies is ignored. Google's load balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
 	// Now is the clock; nil means the system's clock.
 	Now func() time.Time `env:"-"`
 }
 
-// signInTime bounds a call to auth. It is longer than auth's timeout for an identity
-// provider.
+// signInTime bounds a call to auth. It is longer than auth's own timeout for a call to an
+// identity provider.
 const signInTime = 9 * time.Second
 
 // New returns the service. It does not connect, so the console can start while the other

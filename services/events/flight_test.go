@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// Every event needs three writes: into the outbox, for its place, and for its deletion. A first
-// attempt needs one more.
+// Every event takes three writes: one adds it to the outbox, one gives it a place in the feed, and one
+// deletes it from the outbox. Each first attempt takes one more.
 func TestAFirstTryCostsOneWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -24,7 +24,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	var hooks []hook
 	for n := 1; n <= 2; n++ {
 		hooks = append(hooks, r.hook(key, newReceiver(t, nil).URL, "link.updated"))
-		r.feed(key, "") // the webhook's own event gets its place
+		r.feed(key, "") // so that the webhook's own event gets its place first
 		for i := range 5 {
 			w.Firestore.ResetStats()
 			w.change("acc_a", libevents.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": "lnk_1"})
@@ -41,7 +41,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	}
 }
 
-// The test kills a replica after the receiver got the message and before the outcome is stored.
+// The test kills a replica after the receiver has got the message but before the outcome is stored.
 func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -63,7 +63,7 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 
 	r := w.start()
 	if p := r.deliveries(key, h.ID, ""); len(p.Data) != 1 || p.Data[0].Status != "pending" {
-		t.Errorf("the list has %+v, want one pending delivery", p.Data)
+		t.Errorf("the deliveries are %+v, want one with the status pending", p.Data)
 	}
 	w.forward(time.Minute)
 	eventually(t, "the message is delivered again", func() bool { return len(rec.messages()) == 2 })
@@ -72,18 +72,18 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 		return len(p.Data) == 1 && p.Data[0].Status == "delivered"
 	})
 	if m := rec.messages(); m[0].id() != m[1].id() {
-		t.Errorf("the messages have the IDs %s and %s, want the same", m[0].id(), m[1].id())
+		t.Errorf("the messages have the IDs %s and %s, want equal IDs", m[0].id(), m[1].id())
 	}
 	if p := r.feed(key, "type=link.created"); len(p.Data) != 1 {
-		t.Errorf("the feed has %+v, want one link.created event", p.Data)
+		t.Errorf("the feed contains %+v, want one link.created event", p.Data)
 	}
 	left, err := w.db.Collection("events").Documents(t.Context()).GetAll()
 	if err != nil || len(left) != 0 {
-		t.Errorf("%d events remain in the outbox, want 0; the error is %v", len(left), err)
+		t.Errorf("the outbox contains %d events (error %v), want 0", len(left), err)
 	}
 }
 
-// A running first attempt is listed although its delivery is not stored yet.
+// An in-flight first attempt is listed even though its delivery has not been stored yet.
 func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -94,25 +94,25 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	h, other := r.hook(key, slow.URL, "link.created"), r.hook(key, newReceiver(t, nil).URL, "link.created")
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{"id": "lnk_2"})
-	eventually(t, "the other webhook's delivery is finished", func() bool {
+	eventually(t, "the other webhook's deliveries are finished", func() bool {
 		p := r.deliveries(key, other.ID, "")
 		return len(p.Data) == 2 && p.Data[0].Status == "delivered" && p.Data[1].Status == "delivered"
 	})
 	all := r.deliveries(key, h.ID, "")
 	if len(all.Data) != 2 || all.HasMore || all.Data[0].Status != "pending" || len(all.Data[0].Attempts) != 0 {
-		t.Fatalf("the list has %+v, want two pending deliveries without attempts", all)
+		t.Fatalf("the deliveries are %+v, want two with the status pending and no attempts", all)
 	}
 	one := r.deliveries(key, h.ID, "limit=1")
 	two := r.deliveries(key, h.ID, "limit=1&cursor="+*one.NextCursor)
 	if len(one.Data) != 1 || len(two.Data) != 1 || one.Data[0].ID != all.Data[0].ID || two.Data[0].ID != all.Data[1].ID || two.HasMore {
-		t.Errorf("the pages have %+v and %+v, want one delivery each", one, two)
+		t.Errorf("the pages are %+v and %+v, want one delivery on each", one, two)
 	}
-	// The owner's retry sends the message twice. The outcome of the first attempt then no longer
-	// counts.
+	// After the owner's retry, the receiver gets the message a second time, and the outcome of the
+	// first attempt no longer counts.
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/"+all.Data[0].ID+"/retry", nil)
 	close(answer)
 	eventually(t, "three messages have arrived", func() bool { return len(slow.messages()) == 3 })
-	eventually(t, "both deliveries have the status delivered", func() bool {
+	eventually(t, "both deliveries have succeeded", func() bool {
 		p := r.deliveries(key, h.ID, "")
 		return len(p.Data) == 2 && p.Data[0].Status == "delivered" && p.Data[1].Status == "delivered" && len(p.Data[0].Attempts) == 1
 	})

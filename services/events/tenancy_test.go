@@ -16,11 +16,11 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 )
 
-// state informs the replica of a decision by auth.
+// state sends the replica a decision of auth about an account.
 func (r *replica) state(account string, s tenant.State, version int64) {
 	r.t.Helper()
 	if err := r.holder.SetState(r.t.Context(), account, tenant.Standing{State: s, Version: version}); err != nil {
-		r.t.Fatalf("setting the state of %s to %s failed: %v", account, s, err)
+		r.t.Fatalf("SetState(%s, %s) returned %v, want no error", account, s, err)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	eventually(t, "the first event arrives", func() bool { return len(mine.messages()) == 1 })
 
 	r.state("acc_a", tenant.Suspended, 2)
-	for i := range 50 { // more than a lane holds
+	for i := range 50 { // more than fit in a lane
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i+1), map[string]any{"id": i})
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
@@ -54,7 +54,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	}
 	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
 		if len(d.Attempts) > 0 && d.Status == "pending" {
-			t.Errorf("the pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
+			t.Errorf("pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
 		}
 	}
 
@@ -62,8 +62,8 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == 51 })
 }
 
-// The test kills the replica that has stored the end of a suspension before it sends anything. The
-// waiting deliveries must still be sent, long before they become due without their lane.
+// The replica that stores the end of a suspension dies before it sends anything. Another replica must
+// send the waiting deliveries, long before they would otherwise become due.
 func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -71,7 +71,7 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	mine := newReceiver(t, nil)
 	h := r.hook(w.key("acc_a", identity.Creator), mine.URL, "link.created")
 	r.state("acc_a", tenant.Suspended, 2)
-	const changes = 50 // more than a lane holds
+	const changes = 50 // more than fit in a lane
 	for i := range changes {
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
@@ -85,14 +85,14 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	}
 	w.start()
 	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == changes })
-	eventually(t, "the replica stops looking at the account when no delivery is waiting", func() bool {
+	eventually(t, "the replica stops checking the account once no delivery is waiting", func() bool {
 		w.forward(time.Minute)
 		snap, err := w.db.Collection("eventAccounts").Doc("acc_a").Get(t.Context())
 		return err == nil && snap.Data()["lookAt"] == nil
 	})
 }
 
-// The end of a suspension may arrive before the suspension.
+// Notice of the end of a suspension may arrive before notice of the suspension itself.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -137,7 +137,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	hangs := newReceiver(t, status(500))
 	h := r.hook(key, hangs.URL)
 	r.hook(otherKey, hangs.URL)
-	for i := range 900 { // more than two commits remove
+	for i := range 900 { // more than two commits can delete
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
@@ -151,7 +151,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 
 	r.state("acc_a", tenant.Suspended, 2)
 	if erased, err := r.holder.Erased(t.Context(), "acc_a"); err != nil || erased {
-		t.Errorf("Erased of a suspended account returned %v, %v; want false", erased, err)
+		t.Errorf("Erased returned %v, %v for a suspended account; want false and no error", erased, err)
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	w.forward(time.Minute)
@@ -164,26 +164,26 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		return done
 	}
 	eventually(t, "no data of the account remains", erased)
-	// The links service erases its records in the meantime, and an in-flight request commits.
+	// Meanwhile, the links service erases its records, and an in-flight request commits an event.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
 	if erased() {
-		t.Error("Erased returned true although a late event exists")
+		t.Error("Erased returned true, want false while a late event exists")
 	}
 	r.state("acc_a", tenant.Deleting, 3) // auth repeats the call
 	eventually(t, "no data of the account remains after the late event", erased)
 	if got := w.documents(t, "acc_a"); len(got) != 1 || !strings.HasPrefix(got[0], "eventAccounts/acc_a ") {
-		t.Errorf("the remaining documents are %q, want only the tombstone", got)
+		t.Errorf("after the erasure, the documents are %q, want only the tombstone", got)
 	}
 	if got := w.documents(t, "acc_b"); len(got) != len(before) {
 		t.Errorf("the other account has %d documents after the erasure, want %d", len(got), len(before))
 	}
-	if n := len(hangs.messages()); n > called+1+8 { // the call of acc_b, and the calls that were running
-		t.Errorf("%d calls were made after the start of the erasure, want at most 9", n-called)
+	if n := len(hangs.messages()); n > called+1+8 { // one call for acc_b, and the calls that were in flight
+		t.Errorf("%d calls were made after the erasure started, want at most 9", n-called)
 	}
 }
 
-// A link with long texts has events of 30 kB, and deleted data counts toward a commit's limit of 10
-// MiB.
+// The events of a link with long texts are 30 kB each, and deleted data counts toward the limit of
+// 10 MiB per commit.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,7 +200,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 	})
 }
 
-// documents returns the documents that contain an account's ID.
+// documents returns the documents that contain the account's ID.
 func (w *world) documents(t *testing.T, account string) (out []string) {
 	t.Helper()
 	for _, name := range []string{"events", "feeds", "feedPages", "webhooks", "webhookDeliveries", "webhookReplays", "eventAccounts"} {
@@ -224,7 +224,7 @@ func TestExport(t *testing.T) {
 	key := w.key("acc_a", identity.Creator)
 	h := r.hook(key, "https://receiver.example/hook", "link.created")
 	w.key("acc_b", identity.Creator)
-	for i := range 250 { // more than a page
+	for i := range 250 { // more than fit on a page
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
@@ -253,7 +253,7 @@ func TestExport(t *testing.T) {
 		}
 	}
 	if webhooks != 1 || len(objects) != 251 || objects[0] != h.ID || objects[250] != "lnk_249" {
-		t.Errorf("the export has %d webhooks and %d events, from %v to %v", webhooks, len(objects), objects[0], objects[len(objects)-1])
+		t.Errorf("the export has %d webhooks and %d events %v, want 1 webhook and 251 events from %s to lnk_249", webhooks, len(objects), objects, h.ID)
 	}
 }
 

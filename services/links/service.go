@@ -44,7 +44,7 @@ type Config struct {
 	backing.Public
 	backing.Auth
 
-	// RedirectAddr is the listener for visitors: the short host and custom hosts.
+	// RedirectAddr is the address to listen on for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
 	// ShortBaseURL is the URL of the short host. The URL of a link is ShortBaseURL, a slash and the
 	// slug.
@@ -90,8 +90,8 @@ type Config struct {
 	// ownership of domains. If it is empty, the system's resolver is used.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
-	// TLSAddr is the listener for visits to custom domains over TLS. If it is empty, this listener
-	// is disabled. The certificate of a domain is ordered at the first visit.
+	// TLSAddr is the address to listen on for visits to custom domains over TLS. If it is empty,
+	// links does not serve TLS. The certificate of a domain is ordered at the first visit.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
 	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
 	// the authority's terms.

@@ -10,14 +10,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 )
 
-// unsealed are the documents with values that only a lost key opens.
+// unsealed are the documents with values that only a lost key can open.
 type unsealed struct {
 	webhooks     []string // their ids
 	certificates []string // names of hosts and of accounts with authorities
 }
 
-// opens reports whether a document is of use without the lost keys. Webhooks are, because their
-// owners can roll the secrets. Certificates are not: without them, new ones are ordered.
+// opens reports whether a document is still useful without the lost keys. A webhook is, because its
+// owner can roll the secret. A certificate is not, because a new one can be ordered.
 func (r *restoring) opens(collection, path string, d *pb.Document) bool {
 	for _, s := range sealed {
 		if s.Collection != collection || !slices.ContainsFunc(backup.KeyIDs(d.GetFields()[s.Field]), func(id string) bool { return r.lost[id] }) {
@@ -38,6 +38,6 @@ func (r *restoring) tellUnsealed() {
 		_, _ = fmt.Fprintf(r.out, "Without the key, nothing is sent to these webhooks until their owners roll the secrets (%d): %s\n", len(w), strings.Join(w, " "))
 	}
 	if c := r.unsealed.certificates; len(c) > 0 {
-		_, _ = fmt.Fprintf(r.out, "Left out, because their key is lost (%d): %s. New certificates are ordered at the next visits.\n", len(c), strings.Join(c, " "))
+		_, _ = fmt.Fprintf(r.out, "Left out, because their key is lost (%d): %s. New certificates are ordered at the next visit.\n", len(c), strings.Join(c, " "))
 	}
 }

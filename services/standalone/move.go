@@ -35,7 +35,7 @@ type moving struct {
 	Aborted  bool   `json:"aborted,omitempty"`
 }
 
-// MoveOptions are those of `linkreel move`.
+// MoveOptions are the options of `linkreel move`.
 type MoveOptions struct {
 	Project, Database, Bucket string // of the target
 	Abort                     bool   // let the data directory take changes again
@@ -57,9 +57,9 @@ const (
 	mostPasses = 6
 )
 
-// Move is `linkreel move`: it copies the data directory of LINKREEL_DATA_DIR into a database and
-// a bucket elsewhere, whether a stack runs on it or not. When it ends, both are equal, and the data
-// directory takes no changes any more. The same call resumes a move that was interrupted.
+// Move is `linkreel move`. It copies the data directory LINKREEL_DATA_DIR, whether or not a stack is
+// running on it, into a database and a bucket elsewhere. When it returns, both contain the same data,
+// and the data directory is read-only. The same call resumes an interrupted move.
 func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 	var cfg Config
 	var to moveTarget
@@ -110,14 +110,14 @@ func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 	return err
 }
 
-// lockMove keeps a second move from the same data directory away.
+// lockMove prevents a second concurrent move of the same data directory.
 func lockMove(dir string) (unlock func(), err error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "move.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s (does another move run?): %w", lock.Name(), err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s (is another move running?): %w", lock.Name(), err), lock.Close())
 	}
 	return func() { _ = lock.Close() }, nil
 }
@@ -137,7 +137,7 @@ func readMove(dir string) (*moving, error) {
 	return w, nil
 }
 
-// beginMove returns the move to a target: the one that has begun, or a new one.
+// beginMove returns the unfinished move to a target, or a new one.
 func beginMove(dir string, to moveTarget) (*moving, error) {
 	w := &moving{ID: randomHex(), Project: to.Firestore.Project, Database: to.Firestore.Database, Bucket: to.Storage.Bucket}
 	old, err := readMove(dir)
@@ -147,7 +147,7 @@ func beginMove(dir string, to moveTarget) (*moving, error) {
 	if old != nil {
 		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
 		if !same && !old.Aborted {
-			return nil, fmt.Errorf("a move to project %s, database %s, bucket %s has begun: name these, or end it with linkreel move --abort",
+			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or end that move with linkreel move --abort",
 				old.Project, old.Database, old.Bucket)
 		}
 		if same {
@@ -163,7 +163,7 @@ func abortMove(ctx context.Context, out io.Writer, s *Stack) error {
 		return err
 	}
 	if w == nil {
-		return fmt.Errorf("no move from %s has begun", s.DataDir)
+		return fmt.Errorf("there is no move of %s to abort", s.DataDir)
 	}
 	w.Aborted = true
 	if err := writeJSON(filepath.Join(s.DataDir, moveFile), w); err != nil {
@@ -172,13 +172,13 @@ func abortMove(ctx context.Context, out io.Writer, s *Stack) error {
 	if err := setReadOnly(ctx, s, false); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, `This Linkreel takes changes again. What was copied stays in project %s, database %s, bucket %s:
-delete both, or move there again. If services have run there, two installations have the same webhooks and links now.
+	_, _ = fmt.Fprintf(out, `This Linkreel accepts changes again. The copied data remains in project %s, database %s, bucket %s.
+Delete both, or move there again. If services have run there, two installations now have the same webhooks and links.
 `, w.Project, w.Database, w.Bucket)
 	return nil
 }
 
-// mover runs a move and tells about it.
+// mover runs a move and prints its progress.
 type mover struct {
 	*move.Move
 	s   *Stack
@@ -190,9 +190,10 @@ func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"
 func (m mover) run(ctx context.Context) error {
 	err := m.Begin(ctx)
 	if errors.Is(err, move.ErrFinished) {
-		// Without the file, this Linkreel has taken changes since an abort, and the target lacks them.
+		// Without the file, this Linkreel has accepted changes since an abort, and the target does not
+		// contain them.
 		if _, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)); err != nil {
-			return errors.New("this move was finished and then ended with --abort: what has changed here since then is not in the target. " +
+			return errors.New("this move was finished and then aborted with --abort, and the target does not contain later changes. " +
 				"Move to a new database and a new bucket")
 		}
 		m.say("This move is finished. %s", m.next())
@@ -201,11 +202,11 @@ func (m mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An earlier attempt may have stopped writers already.
+	// An earlier attempt may already have made the data read-only.
 	stopped := func() (os.FileInfo, error) { return os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)) }
 	_, err = stopped()
 	for i := 0; err != nil && i < mostPasses; i++ {
-		c, err := m.pass(ctx, "while Linkreel takes changes")
+		c, err := m.pass(ctx, "while Linkreel accepts changes")
 		if err != nil {
 			return err
 		}
@@ -213,7 +214,8 @@ func (m mover) run(ctx context.Context) error {
 			break
 		}
 	}
-	// Also if the file exists: an attempt may have been killed before everything was stopped.
+	// Do this even if the file exists, because an attempt may have been killed before everything was
+	// read-only.
 	if err := setReadOnly(ctx, m.s, true); err != nil {
 		return err
 	}
@@ -221,8 +223,8 @@ func (m mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.say("Writers wait since %s. Links redirect and videos play.", since.ModTime().Format(time.TimeOnly))
-	if _, err := m.pass(ctx, "while writers wait"); err != nil {
+	m.say("Changes are refused since %s. Links still redirect and videos still play.", since.ModTime().Format(time.TimeOnly))
+	if _, err := m.pass(ctx, "while changes are refused"); err != nil {
 		return err
 	}
 	t, err := m.Verify(ctx)
@@ -232,8 +234,8 @@ func (m mover) run(ctx context.Context) error {
 	if err := m.Finish(ctx); err != nil {
 		return err
 	}
-	m.say("Verified: %d records and %d objects with %d bytes are equal, one by one (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
-	m.say("Writers have waited for %.1f s, and wait until they reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
+	m.say("Verified: all %d records and %d objects with %d bytes are equal (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
+	m.say("Changes have been refused for %.1f s, and still are until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
 	return nil
 }
 
@@ -247,23 +249,23 @@ func (m mover) pass(ctx context.Context, when string) (move.Changes, error) {
 	return c, err
 }
 
-// next says what to do after a move.
+// next returns instructions for the steps after a move.
 func (m mover) next() string {
 	return fmt.Sprintf(`Next:
 
-  1. Create the chart's Secret with these keys of %s:
+  1. Create the chart's Secret with these keys from %s:
        admin-token = adminToken, token-secret = playbackKey, webhook-secret-key = webhookKey
-     With certificate-key = the LINKREEL_CERTIFICATE_KEY of this machine, if it has one. Its other keys are new.
-  2. Install the chart with secrets.existingSecret naming it, and cloud.google.project, cloud.google.database and
-     cloud.google.bucket of this move. Use the same hosts, so that addresses stay as they are.
-  3. Send the hosts to the cluster, and stop this Linkreel.
+     If this machine has a LINKREEL_CERTIFICATE_KEY, add it as certificate-key. Generate the other keys.
+  2. Install the chart. Set secrets.existingSecret to this Secret, and cloud.google.project, cloud.google.database and
+     cloud.google.bucket to the target of this move. Use the same hosts, so that addresses do not change.
+  3. Point the DNS records of the hosts at the cluster, and stop this Linkreel.
 
-docs/recovery.md has the commands. It stays read-only until then, also after a restart. linkreel move --abort lets it take changes again.`, filepath.Join(m.s.DataDir, secretsFile))
+docs/recovery.md has the commands. This Linkreel stays read-only, even after a restart. To make it accept changes again, run linkreel move --abort.`, filepath.Join(m.s.DataDir, secretsFile))
 }
 
-// setReadOnly makes a running stack refuse or accept changes.
+// setReadOnly makes a running stack refuse changes or accept them again.
 func setReadOnly(ctx context.Context, s *Stack, on bool) error {
-	body, _ := json.Marshal(on) // a bool has a text
+	body, _ := json.Marshal(on) // never fails for a bool
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	address := strings.TrimSuffix(s.BackupURL, backupPath) + readOnlyPath

@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// killedMove makes this test binary move the data directory of LINKREEL_DATA_DIR, and kill itself
-// at the step with this number or name.
+// killedMove makes this test binary move the data directory LINKREEL_DATA_DIR and kill itself at the
+// step with this number or name.
 const killedMove = "LINKREEL_TEST_KILLED_MOVE"
 
 func TestMain(m *testing.M) {
@@ -61,10 +61,10 @@ func moveAndDie(at string) {
 	os.Exit(0)
 }
 
-// target is where the tests move to. A stack can open it afterwards.
+// target is the target of the tests' moves. A stack can open it afterwards.
 func target() MoveOptions { return MoveOptions{Project: project, Bucket: bucket} }
 
-// elsewhere is an empty Firestore and object storage in a folder, as Google's would be.
+// elsewhere is an empty Firestore and an empty object storage in a folder. It stands in for Google's.
 type elsewhere struct {
 	dir     string
 	records *firestore.Server
@@ -72,7 +72,7 @@ type elsewhere struct {
 	close   func()
 }
 
-// startElsewhere also sets the environment by which `linkreel move` finds it.
+// startElsewhere also sets the environment variables with which `linkreel move` finds it.
 func startElsewhere(t *testing.T) *elsewhere {
 	t.Helper()
 	e := &elsewhere{dir: t.TempDir()}
@@ -156,7 +156,7 @@ func contents(t *testing.T, records *firestore.Server, objects *storage.Server) 
 	return found
 }
 
-// diff names what differs.
+// diff describes the differences.
 func diff(a, b map[string]string) (names []string) {
 	for name, v := range a {
 		if b[name] != v {
@@ -187,7 +187,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	for collection, n := range map[string]int{"links": links, "slugs": links, "videos": objects / 10, "videoSlugs": objects / 10} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
-			t.Fatalf("%s: %v, %v", collection, some, err)
+			t.Fatalf("the collection %s contains %v, %v, want a document", collection, some, err)
 		}
 		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
 		if err != nil {
@@ -213,7 +213,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	}
 }
 
-// traffic visits a link and makes new ones, until stop is called.
+// traffic visits a link and creates new ones until stop is called.
 type traffic struct {
 	visits, refused atomic.Int64
 	failed          atomic.Pointer[string]
@@ -283,7 +283,7 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 		case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
 			w.refused.Add(1)
 		case resp.StatusCode != http.StatusTooManyRequests:
-			t.Errorf("a create while the stack moves: %s", resp.Status)
+			t.Errorf("a create during the move returned %s, want 201, 429 or 503", resp.Status)
 		}
 	})
 	w.stop = sync.OnceFunc(func() { cancel(); group.Wait() })
@@ -291,10 +291,10 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 	return w
 }
 
-// TestAStackMovesThroughKills moves a running stack into an empty cloud. Each attempt is killed
-// somewhere, and the next continues. Meanwhile links redirect, and what was acknowledged arrives.
-// LINKREEL_FULL moves 100,000 links and 200 videos. It sets the environment, so it does not run
-// in parallel.
+// The test moves a running stack into an empty cloud. It kills each attempt at some step, and the
+// next attempt continues. During the move, links must redirect, and every acknowledged write must
+// arrive. With LINKREEL_FULL, the test moves 100,000 links and 200 videos. It sets the environment,
+// so it does not run in parallel.
 func TestAStackMovesThroughKills(t *testing.T) {
 	links, objects, size, kills := 1500, 40, 300<<10, 4
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -306,7 +306,8 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	own := s.Keys["business"]
 	id := must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", own, `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
-	// A video whose file is no film. It would be prepared again if its file looked new in the target.
+	// The file of this video is not a film. If the file looked new in the target, the video would be
+	// prepared again.
 	status := func(s *Stack, id string) string {
 		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/videos/"+id, own, "")
 		var v struct{ Status string }
@@ -318,10 +319,10 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	_, text := ask(t, http.MethodPost, s.BaseURL+"/api/v1/videos", own, `{"title":"No film"}`)
 	var noFilm struct{ ID, UploadURL string }
 	if err := json.Unmarshal([]byte(text), &noFilm); err != nil || noFilm.ID == "" {
-		t.Fatalf("create a video: %v %s", err, text)
+		t.Fatalf("creating a video returned %s (%v), want an ID", text, err)
 	}
 	if code, text := ask(t, http.MethodPut, noFilm.UploadURL, "", strings.Repeat("no film ", 1000)); code != http.StatusOK {
-		t.Fatalf("upload: %d %s", code, text)
+		t.Fatalf("the upload returned %d %s, want 200", code, text)
 	}
 	eventually(t, func() string {
 		if got := status(s, noFilm.ID); got != "failed" {
@@ -343,7 +344,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	died := 0
 	for i := range kills {
-		// Together the first attempts do about half of the copy. The last one does the rest.
+		// Together, the first attempts copy about half of the data. The last one copies the rest.
 		at := strconv.Itoa(1 + i*(2*links/250+objects)/kills/kills + rand.IntN(5))
 		if i == kills-1 {
 			at = "finish"
@@ -353,27 +354,27 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 			died++
 		} else if err != nil {
-			t.Fatalf("attempt %d: %v\n%s", i, err, out)
+			t.Fatalf("attempt %d failed: %v\n%s", i, err, out)
 		}
-		if i == 0 { // gone in the source, but not in the target any more
+		if i == 0 { // delete an object that may already be in the target
 			if put := s.storageAPI(t, "DELETE", "/storage/v1/b/"+bucket+"/o/videos%2Fvid_0%2F7-1%2F3.mp4", "", s.cloudToken); put.StatusCode/100 != 2 {
 				t.Fatalf("delete an object: %s", put.Status)
 			}
 		}
 	}
 	if died < kills {
-		t.Errorf("only %d of %d attempts were killed before their end", died, kills)
+		t.Errorf("%d attempts were killed before their end, want %d", died, kills)
 	}
 	out, err := attempt("never")
 	if err != nil || !strings.Contains(out, "Verified: ") {
-		t.Fatalf("the last attempt: %v\n%s", err, out)
+		t.Fatalf("the last attempt returned %v, want success and a verification:\n%s", err, out)
 	}
 	t.Logf("%d kills, then:\n%s", died, out)
 
 	refused := w.refused.Load()
 	eventually(t, func() string {
 		if w.refused.Load() == refused {
-			return "writers are not refused after the move"
+			return "changes are not refused after the move"
 		}
 		return ""
 	})
@@ -383,21 +384,21 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	t.Logf("%d redirects without an error, %d creates, %d refused", w.visits.Load(), len(w.made), w.refused.Load())
 	if names := diff(contents(t, s.Firestore, s.Storage), contents(t, e.records, e.objects)); len(names) > 0 {
-		t.Fatalf("%d differ: %.1000v", len(names), names)
+		t.Fatalf("%d records and objects differ between the source and the target: %.1000v", len(names), names)
 	}
 
-	// It stays read-only after a restart, and says what was done.
+	// The source stays read-only after a restart, and the same command says that the move is finished.
 	down(t, s)
 	s = up(t, data)
 	if code, text := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable || !strings.Contains(text, "UNAVAILABLE") {
-		t.Errorf("a create after a restart: %d %s", code, text)
+		t.Errorf("a create after a restart returned %d %s, want 503", code, text)
 	}
 	if to := s.visit(t, "kept"); to != "https://example.com/kept" {
-		t.Errorf("after a restart the link leads to %q", to)
+		t.Errorf("after a restart, the link leads to %q, want https://example.com/kept", to)
 	}
 	var said strings.Builder
 	if err := Move(t.Context(), &said, target()); err != nil || !strings.Contains(said.String(), "This move is finished") {
-		t.Errorf("the same command again: %v\n%s", err, said.String())
+		t.Errorf("the same command again returned %v, want that the move is finished:\n%s", err, said.String())
 	}
 
 	// The target works.
@@ -412,18 +413,18 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	moved := up(t, e.dir)
 	for _, slug := range slices.Concat([]string{"kept"}, w.made[:min(3, len(w.made))], w.made[max(0, len(w.made)-3):]) {
 		if to := moved.visit(t, slug); !strings.HasPrefix(to, "https://example.com/") {
-			t.Errorf("in the target, %s leads to %q", slug, to)
+			t.Errorf("in the target, the link %s leads to %q, want its destination", slug, to)
 		}
 	}
 	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
-	if got := status(moved, noFilm.ID); got != "failed" { // reading a video looks for a new file
-		t.Errorf("in the target the video is %s", got)
+	if got := status(moved, noFilm.ID); got != "failed" { // reading a video checks for a new file
+		t.Errorf("in the target, the video has the status %s, want failed", got)
 	}
 	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
-		t.Errorf("webhooks in the target: %d %s", code, text)
+		t.Errorf("in the target, the list of webhooks is %d %s, want 200 with the webhook", code, text)
 	}
 
-	// Nothing that the source kept is lost if it continues: clicks of the time since are counted.
+	// If the move is aborted, the source counts the clicks that it kept during the move.
 	clicks := func() string {
 		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/links/"+id, own, "")
 		return text
@@ -441,8 +442,8 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"again"}`)
 }
 
-// TestAStoppedStackMovesToo also moves to a database with a name of its own, and changes its mind
-// about where to.
+// The test moves a stopped stack to a database with another name, after it has aborted a move to
+// another target.
 func TestAStoppedStackMovesToo(t *testing.T) {
 	data := t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", data)
@@ -453,36 +454,36 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 	var said strings.Builder
 	wrong := MoveOptions{Project: project, Bucket: "missing"}
 	if err := Move(t.Context(), &said, wrong); err == nil {
-		t.Fatal("a move into a bucket that does not exist has ended")
+		t.Fatal("a move into a missing bucket succeeded, want an error")
 	}
 	if _, err := os.Stat(filepath.Join(data, readOnlyFile)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it has stopped changes: %v", err)
+		t.Errorf("the failed move left the file %s (%v), want changes allowed", readOnlyFile, err)
 	}
 	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "linkreel move --abort") {
-		t.Errorf("a move to another place = %v", err)
+		t.Errorf("a move to another target returned %v, want an error about --abort", err)
 	}
 	if err := Move(t.Context(), &said, MoveOptions{Abort: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Move(t.Context(), &said, right); err != nil || !strings.Contains(said.String(), "Verified: ") {
-		t.Fatalf("the move = %v\n%s", err, said.String())
+		t.Fatalf("the move returned %v, want success and a verification:\n%s", err, said.String())
 	}
 	moved := contents(t, e.records, e.objects)
 	for _, path := range []string{"installation/database", "slugs/"} {
 		name := "projects/elsewhere/databases/second/documents/" + path
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(moved)), func(n string) bool { return strings.HasPrefix(n, name) }) {
-			t.Errorf("the target has no %s", name)
+			t.Errorf("the target does not contain %s", name)
 		}
 	}
 	s = up(t, data)
 	if code, _ := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable {
-		t.Errorf("a create after the move: %d", code)
+		t.Errorf("a create after the move returned %d, want 503", code)
 	}
 	began := time.Now()
 	for _, path := range []string{"/api/v1/links", "/api/v1/account", "/app", "/docs"} {
 		if code, text := ask(t, http.MethodGet, s.BaseURL+path, own, ""); code >= 500 {
-			t.Errorf("GET %s: %d %s", path, code, text)
+			t.Errorf("GET %s returned %d %s, want no server error", path, code, text)
 		}
 	}
 	t.Logf("reads took %v", time.Since(began))
@@ -490,6 +491,6 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "a new database") {
-		t.Errorf("a move to where a finished move was aborted = %v", err)
+		t.Errorf("a move to the target of a finished and aborted move returned %v, want an error", err)
 	}
 }

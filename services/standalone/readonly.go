@@ -24,12 +24,12 @@ import (
 // readOnlyPath is the path of the switch on the port of object storage. No bucket has this name.
 const readOnlyPath = "/-/read-only"
 
-// readOnlyFile is the file of a data directory that takes no changes.
+// readOnlyFile marks a data directory as read-only.
 const readOnlyFile = "read-only"
 
-// readOnly is the switch that a move turns. While it is on, records and objects stay as they are:
-// the stores refuse every change. Requests that would change something are refused before they
-// reach a service, because services try for seconds. Everything else is served.
+// readOnly is the switch that a move uses. While it is on, the stores refuse every change of records
+// and objects. Requests that would change something are refused before they reach a service, because
+// a service would retry for seconds. All other requests are served.
 type readOnly struct {
 	dir     *dataDir
 	records *firestore.Server
@@ -41,10 +41,10 @@ type readOnly struct {
 // wasReadOnly reports whether the switch was on when the stack stopped.
 func wasReadOnly(dir *dataDir) bool {
 	_, err := os.Stat(dir.join(readOnlyFile))
-	return !errors.Is(err, os.ErrNotExist) // whatever else is wrong, nothing must change
+	return !errors.Is(err, os.ErrNotExist) // whatever else is wrong, allow no changes
 }
 
-// openReadOnly puts the switch into the position that it had.
+// openReadOnly restores the switch's position.
 func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Server) (*readOnly, error) {
 	r := &readOnly{dir: dir, records: records, objects: objects}
 	if !wasReadOnly(dir) {
@@ -53,13 +53,13 @@ func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Serv
 	return r, r.set(true)
 }
 
-// set turns the switch. After set(true) has returned, nothing changes any more, also after a
-// restart.
+// set turns the switch on or off. After set(true) has returned, nothing changes any more, even after
+// a restart.
 func (r *readOnly) set(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if on && !wasReadOnly(r.dir) { // its time tells since when
-		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move: this data is elsewhere now. linkreel move --abort removes this file."); err != nil {
+		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data to another place. linkreel move --abort removes this file."); err != nil {
 			return err
 		}
 		if err := syncDir(r.dir.path); err != nil {
@@ -90,7 +90,7 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// handler lets [Move] turn the switch: PUT, with true or false.
+// handler lets [Move] turn the switch on or off with a PUT of true or false.
 func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 16))
@@ -117,15 +117,15 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 // retryMoved is when a refused caller should try again.
 const retryMoved = 30 * time.Second
 
-// fence refuses requests that would change something while the switch is on. Viewers of videos
-// send POST requests too, which need no store.
+// fence refuses requests that would change something while the switch is on. It lets through the POST
+// requests of video viewers, which need no store.
 func (r *readOnly) fence(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if !r.on.Load() || ctx.IsGet() || ctx.IsHead() || ctx.IsOptions() || strings.HasPrefix(string(ctx.Path()), "/v/") {
 			next(ctx)
 			return
 		}
-		e := apierr.New(apierr.Unavailable, "This Linkreel moves to another place, and nothing can be changed meanwhile. Try again after the time in Retry-After.")
+		e := apierr.New(apierr.Unavailable, "This installation is being moved, so nothing can be changed. Try again after the time in Retry-After.")
 		id := strings.ToLower(identity.NewNonce())
 		ctx.SetStatusCode(e.Code.Status())
 		ctx.Response.Header.Set("X-Request-Id", id)

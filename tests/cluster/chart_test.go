@@ -616,7 +616,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
 		},
-		"the lifetime of a membership by group": {
+		"the lifetime of a group-based membership": {
 			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
 			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
 		},

@@ -153,7 +153,7 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 	_, all := colleagues(t)
 	member := all["member"]
 	if p := member.get("/app/links"); p.status != 200 {
-		t.Fatalf("%d", p.status)
+		t.Fatalf("the list of links returned %d, want 200", p.status)
 	}
 	if p := all["owner"].send("/app/members/"+member.id+"/remove", nil); p.status != 303 {
 		t.Fatalf("removing the member returned %d, want 303", p.status)

@@ -1,4 +1,4 @@
-// Package repo_test checks the repository: its modules, its workflows, its lists of commands.
+// Package repo_test checks the repository itself: its modules, its workflows and its documentation.
 package repo_test
 
 import (
@@ -29,7 +29,7 @@ func read(t *testing.T, elem ...string) string {
 	return string(b)
 }
 
-// A person who can move a tag could run code in our pipeline. A commit cannot be moved.
+// Anyone who can move a tag could run code in our pipeline. A commit hash always names the same code.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -40,7 +40,7 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
-				t.Errorf("%s: %q must use a commit, with its version in a comment", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q must be pinned to a commit hash, with the version in a comment", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
@@ -58,14 +58,14 @@ func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
 	for _, file := range files {
 		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
 			if image.MatchString(strings.TrimRight(line, "\n")) && !pinned.MatchString(line) {
-				t.Errorf("%s: %q must use a digest", filepath.Base(file), strings.TrimSpace(line))
+				t.Errorf("%s: %q must be pinned to a digest", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
 }
 
-// A tag must not be enough for a release. A job that signs must wait for the reviewers of an
-// environment.
+// Pushing a tag must not be enough to publish a release. A job that signs must run in the environment
+// that requires a review.
 func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -80,16 +80,16 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 				continue
 			}
 			if signing++; !regexp.MustCompile(`(?m)^    environment: release$`).MatchString(job) {
-				t.Errorf("%s: a job can sign without the environment release", filepath.Base(file))
+				t.Errorf("%s: a job with id-token: write does not use the environment release", filepath.Base(file))
 			}
 		}
 	}
 	if signing == 0 {
-		t.Error("no job signs, want at least one")
+		t.Error("no job has id-token: write, want at least one")
 	}
 }
 
-// workflow has the fields of a file in .github/workflows that the tests read.
+// workflow holds the fields of a workflow file that the tests read.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {
@@ -119,9 +119,9 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// GitHub inserts the value of an expression into a script before a shell reads the script. The
-// value may be the name of a tag or a branch, which another person chose. A shell does not execute
-// the value of an environment variable.
+// GitHub expands the expressions in a script before the shell reads it. A value may be the name of a
+// tag or a branch, which somebody else chose. The shell does not execute the value of an environment
+// variable.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
@@ -135,31 +135,31 @@ func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	}
 }
 
-// Other branches can write to caches, and a later step could use the credentials that a checkout
-// has stored.
+// Jobs of other branches can write to a cache, and a later step could use the credentials that a
+// checkout stored.
 func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	t.Parallel()
 	release := workflows(t)["release.yml"]
 	if len(release.Permissions) != 1 || release.Permissions["contents"] != "read" {
-		t.Errorf("the default permissions of jobs are %v, want contents: read", release.Permissions)
+		t.Errorf("the jobs have the default permissions %v, want contents: read", release.Permissions)
 	}
 	for name, job := range release.Jobs {
 		if name != "publish" && job.Permissions != nil {
-			t.Errorf("the job %s has the permissions %v, want none, because only publish needs any", name, job.Permissions)
+			t.Errorf("job %s has the permissions %v, want none: only publish needs any", name, job.Permissions)
 		}
 		for _, step := range job.Steps {
 			action, _, _ := strings.Cut(step.Uses, "@")
 			switch {
 			case action == "actions/checkout" && step.With["persist-credentials"] != false:
-				t.Errorf("the job %s stores the credentials of its checkout", name)
+				t.Errorf("job %s keeps the credentials of its checkout; set persist-credentials: false", name)
 			case strings.HasPrefix(action, "actions/setup-") && step.With["cache"] != false, strings.HasPrefix(action, "actions/cache"):
-				t.Errorf("the job %s uses a cache: %s", name, step.Uses)
+				t.Errorf("job %s uses a cache: %s", name, step.Uses)
 			}
 		}
 	}
 }
 
-// A build continues if the vulnerability database is unreachable. A release fails.
+// If the vulnerability database is unreachable, an ordinary build continues, but a release fails.
 func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -171,15 +171,15 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "tools/vuln.sh"))
 		cmd.Env = append(os.Environ(), "BIN="+bin, "PKGS=./libs/...", "VULN_REQUIRED="+required)
 		if out, err := cmd.CombinedOutput(); (err == nil) != passes {
-			t.Errorf("VULN_REQUIRED=%s: the check returned %v, want success: %v: %s", required, err, passes, out)
+			t.Errorf("vuln.sh with VULN_REQUIRED=%q returned %v, want success: %v; its output is %s", required, err, passes, out)
 		}
 	}
 	if !strings.Contains(read(t, ".github/workflows/release.yml"), "- run: bash .ci/run\n        env: {VULN_REQUIRED: 1}\n") {
-		t.Error("the gate of a release does not require the vulnerability database")
+		t.Error("release.yml does not set VULN_REQUIRED, so a release does not require the vulnerability database")
 	}
 }
 
-// UPGRADING.md must list each version, and each key that an operator's own Secret needs.
+// UPGRADING.md must list every version, and every key that a Secret made by an operator needs.
 func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	t.Parallel()
 	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)
@@ -191,7 +191,7 @@ func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 		return all
 	}
 	if want, got := versions(read(t, "CHANGELOG.md")), versions(upgrading); len(want) < 2 || !slices.Equal(want, got) {
-		t.Errorf("UPGRADING.md has the versions %v, but CHANGELOG.md has %v", got, want)
+		t.Errorf("UPGRADING.md lists the versions %v, want those in CHANGELOG.md: %v", got, want)
 	}
 	secrets := read(t, "charts/linkreel/templates/secrets.yaml")
 	list := regexp.MustCompile(`range \$key := list (.*) }}`).FindStringSubmatch(secrets)
@@ -203,7 +203,7 @@ func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 		keys = append(keys, m[1])
 	}
 	if len(keys) < 13 {
-		t.Fatalf("the chart's Secrets have only the keys %v, want at least 13", keys)
+		t.Fatalf("the chart's Secrets have the keys %v, want at least 13 keys", keys)
 	}
 	for _, key := range keys {
 		if !strings.Contains(upgrading, "`"+key+"`") {
@@ -237,18 +237,18 @@ func TestEveryModuleIsInTheWorkspaceAndTheMakefile(t *testing.T) {
 	listed := strings.Fields(regexp.MustCompile(`(?m)^MODULES := (.*)$`).FindStringSubmatch(read(t, "Makefile"))[1])
 	slices.Sort(listed)
 	if !slices.Equal(modules, used) {
-		t.Errorf("the modules are %v\nbut go.work uses %v", modules, used)
+		t.Errorf("go.work uses the modules %v\nwant %v", used, modules)
 	}
 	if !slices.Equal(modules, listed) {
-		t.Errorf("the modules are    %v\nbut MODULES is %v", modules, listed)
+		t.Errorf("the Makefile's MODULES are %v\nwant %v", listed, modules)
 	}
 }
 
-// A module that others import must have few requirements.
+// Modules that other projects import must have few dependencies.
 func TestProductsRequireNoServer(t *testing.T) {
 	t.Parallel()
 	if mod := read(t, "libs/clients/go/go.mod"); strings.Contains(mod, "require") {
-		t.Errorf("the Go client requires more than the standard library:\n%s", mod)
+		t.Errorf("the Go client requires other modules, want only the standard library:\n%s", mod)
 	}
 	for module, banned := range map[string][]string{
 		"services/localcloud": {"linkreel/linkreel/libs v", "require github.com/linkreel", "gofiber", "replace "},
@@ -263,7 +263,7 @@ func TestProductsRequireNoServer(t *testing.T) {
 	}
 }
 
-// Each exclusion from lint must state a reason.
+// Every lint exclusion must state its reason.
 func TestLintExclusionsHaveReasons(t *testing.T) {
 	t.Parallel()
 	for line := range strings.Lines(read(t, ".golangci.yml")) {
@@ -273,8 +273,8 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 	}
 }
 
-// A skipped test, a suppressed finding and postponed work must each have a reason that a reader can
-// judge.
+// Every skipped test and every suppressed finding must state a reason that a reader can judge. Work
+// must not be postponed in a comment.
 func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	t.Parallel()
 	enabled := map[string]bool{}
@@ -299,7 +299,7 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 		for line := range strings.Lines(read(t, file)) {
 			line = strings.TrimSpace(line)
 			if m := skip.FindStringSubmatch(line); m != nil && strings.HasSuffix(file, "_test.go") && len(m[2]) < 25 {
-				t.Errorf("%s: the reason in %q is too short", file, line)
+				t.Errorf("%s: the reason for the skip in %q is too short", file, line)
 			}
 			if m := nolint.FindStringSubmatch(line); m != nil { // m[2] is the reason
 				if m[2] == "" {
@@ -312,7 +312,7 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 				}
 			}
 			if bare.MatchString(line) {
-				t.Errorf("%s: %q postpones work; do it, or describe it in an issue", file, line)
+				t.Errorf("%s: %q postpones work; do it now, or open an issue", file, line)
 			}
 		}
 	}
@@ -338,7 +338,7 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 				}
 				seen++
 				if calls(branch.Body, "Skip") || calls(branch.Body, "Skipf") || calls(branch.Body, "SkipNow") {
-					t.Errorf("%s: a test skips itself with -short; it must do less instead", path)
+					t.Errorf("%s: a test skips itself with -short; make it do less instead", path)
 				}
 				return true
 			})
@@ -349,11 +349,12 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Error("no test checks for -short, want at least one")
+		t.Error("no test calls testing.Short, want at least one")
 	}
 }
 
-// calls reports whether n contains a call of a method or a package's function with this name.
+// calls reports whether n contains a call to a method, or to a function of another package, with this
+// name.
 func calls(n ast.Node, name string) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -405,14 +406,14 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	}
 }
 
-// The table "What tenants share" must contain an existing test for each fence.
+// Every test that the table "What tenants share" names must exist.
 func TestFencesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## What tenants share\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(table, -1)
 	if len(names) < 30 {
-		t.Fatalf("the table has %d tests, want one for each fence", len(names))
+		t.Fatalf("the table names %d tests, want at least 30", len(names))
 	}
 	var code strings.Builder
 	for _, dir := range []string{"libs", "services", "tests"} {
@@ -435,8 +436,8 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// operations.md must describe each metric. Dashboards and alerts may use only metrics that the code
-// has.
+// operations.md must describe every metric. Dashboards and alerts may use only metrics that the code
+// defines.
 func TestMetricsAreInTheManual(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
@@ -452,10 +453,10 @@ func TestMetricsAreInTheManual(t *testing.T) {
 				inCode[string(m[1])] = true
 			}
 			if len(made) != len(regexp.MustCompile(`prometheus\.\w+Opts\{`).FindAll(source, -1)) {
-				t.Errorf("%s: begin the options of each metric with its Name as a string literal", path)
+				t.Errorf("%s: the options of every metric must start with Name and a string literal", path)
 			}
 			if !strings.Contains(path, "libs/metrics/") && bytes.Contains(source, []byte("promauto.NewCounterVec(")) {
-				t.Errorf("%s: make counters with labels through libs/metrics, so that their series start at 0", path)
+				t.Errorf("%s: create counters with labels through libs/metrics, so that their series start at 0", path)
 			}
 			if bytes.Contains(source, []byte(`"go.opentelemetry.io/otel/metric"`)) {
 				t.Errorf("%s: use Prometheus metrics (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)
@@ -472,35 +473,35 @@ func TestMetricsAreInTheManual(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
 		inManual[m[1]] = true
 		if !inCode[m[1]] {
-			t.Errorf("docs/operations.md describes %s, which the code does not have", m[1])
+			t.Errorf("docs/operations.md describes %s, which the code does not define", m[1])
 		}
 	}
 	for name := range inCode {
 		if !inManual[name] {
-			t.Errorf("the table of metrics in docs/operations.md lacks %s", name)
+			t.Errorf("the metrics table in docs/operations.md does not list %s", name)
 		}
 	}
 	_, runbooks, _ := strings.Cut(read(t, "docs/operations.md"), "### Alerts\n")
 	shown := runbooks + read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/rules.yaml")
 	for _, name := range regexp.MustCompile(`\b(linkreel|localcloud|http_server)_\w+`).FindAllString(shown, -1) {
 		if whole := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""); !inCode[name] && !inCode[whole] {
-			t.Errorf("the chart or a runbook uses %s, which the code does not have", name)
+			t.Errorf("the chart or a runbook uses %s, which the code does not define", name)
 		}
 	}
 }
 
-// A reader of a decision must see its date and whether it is still valid.
+// Every decision record must show its date and whether it is still in force.
 func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("docs/adr has no decisions: %v", err)
+		t.Fatalf("docs/adr contains no decision records: %v", err)
 	}
 	dated := regexp.MustCompile(`(?m)^Date: 20\d\d-\d\d-\d\d(, changed 20\d\d-\d\d-\d\d)?\. Status: (accepted|replaced by \[\d{4}\].*)\.$`)
 	for _, file := range files {
 		name := filepath.Base(file)
 		if !dated.MatchString(read(t, "docs/adr", name)) {
-			t.Errorf("%s has no line with its date and status", name)
+			t.Errorf("%s does not state its date and status in the required form", name)
 		}
 		if !strings.Contains(read(t, "docs/adr/README.md"), "("+name+")") {
 			t.Errorf("docs/adr/README.md does not list %s", name)
@@ -508,7 +509,7 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 	}
 }
 
-// Lint checks the direct imports of domain packages. This test checks the indirect imports.
+// The linter checks the direct imports of domain packages. This test also checks the indirect ones.
 func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",

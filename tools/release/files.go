@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// platforms are the platforms for which we release the linkreel program.
+// platforms lists the platforms for which we release the linkreel program.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// programs builds and packs the linkreel program for each platform: a zip for Windows, a tar for
-// the others.
+// programs builds the linkreel program for each platform and packs it into a zip file for Windows
+// and a tar.gz file for the others.
 func (r *release) programs(ctx context.Context) error {
 	for _, platform := range platforms {
 		goos, arch, _ := strings.Cut(platform, "/")
@@ -107,7 +107,7 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	return out.Bytes(), ".tar.gz", err
 }
 
-// wheel packs the Python client. Its version is that of the API; see versioning.md.
+// wheel builds a wheel of the Python client. Its version is that of the API; see versioning.md.
 func (r *release) wheel(ctx context.Context) error {
 	name, err := output(ctx, filepath.Join(r.root, "tools"), "env", "GOWORK=off", "go", "run", "./wheel", "-out", r.work, "-time", strconv.FormatInt(r.time.Unix(), 10))
 	if err != nil {
@@ -140,13 +140,13 @@ type statement struct {
 	} `json:"predicate"`
 }
 
-// subject is an artifact with its digest: "sha256" and hex digits.
+// subject is an artifact. Digest maps "sha256" to the hex digits of its hash.
 type subject struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
 }
 
-// source is the repository and its commit.
+// source is the repository and the commit that the release is built from.
 type source struct {
 	URI    string            `json:"uri"`
 	Digest map[string]string `json:"digest"`
@@ -156,15 +156,15 @@ type builder struct {
 	ID string `json:"id"`
 }
 
-// byHand is the builder of releases that no workflow has made. It stands for a person on an unknown
-// machine.
+// byHand is the builder ID of releases that somebody built on their own machine and not in a
+// workflow.
 const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
 
 const provenanceFile = "provenance.intoto.json"
 
-// provenance writes a statement of the artifacts, their sources and their builder. RELEASE_BUILDER
-// is the URI of the builder and RELEASE_RUN that of its run. Without them, the builder is byHand.
-// The statement is not signed. The workflow attests the same artifacts itself.
+// provenance writes a statement about the artifacts, their source and their builder. RELEASE_BUILDER
+// is the URI of the builder, byHand if it is not set, and RELEASE_RUN is the URI of its run. The
+// statement is not signed. The workflow signs its own attestation of the same artifacts.
 func (r *release) provenance() error {
 	var s statement
 	s.Type, s.PredicateType = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -183,12 +183,13 @@ func (r *release) provenance() error {
 	return r.writeJSON(provenanceFile, s)
 }
 
-// checksums writes SHA256SUMS of the files to download, for `sha256sum --check`. Next to the layout
-// it writes SUBJECTS, the same for all artifacts, which the workflow attests.
+// checksums writes SHA256SUMS, which lists the files to download for `sha256sum --check`. In the
+// layout's folder, it writes SUBJECTS, which lists all artifacts in the same form. The workflow
+// attests them.
 func (r *release) checksums() error {
 	var files, all []string
 	for _, a := range r.made {
-		// The registry stores the digest under a name without the tag.
+		// An attestation names an image by its repository, without the tag.
 		repository, _, inRegistry := strings.Cut(a.Name, ":"+r.version)
 		line := a.SHA256 + "  " + repository + "\n"
 		all = append(all, line)

@@ -1,10 +1,10 @@
-// Package docs provides the API's documentation pages and the contract itself as files: a path, a
-// content type, bytes. It depends on no HTTP framework. The service at the base address mounts
-// [Paths], answers with [Files] and sends [ContentSecurityPolicy] with each of them.
+// Package docs provides the API's documentation pages and the contract itself as files with a path
+// and a content type. It does not depend on an HTTP framework. The service at the base address routes
+// [Paths], serves [Files], and sends [ContentSecurityPolicy] with each of them.
 //
-// The pages load nothing from other hosts and need no exceptions in the policy. tools/webassets
-// copies the guides, and the copies are committed. The reference and the forms of /docs/try are
-// made from the contract on the first request.
+// The pages load nothing from other hosts, so the policy needs no exceptions. tools/webassets copies
+// the guides, and the copies are committed. The reference and the forms of /docs/try are generated
+// from the contract on the first request.
 package docs
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// ContentSecurityPolicy suits every file here. Images may be data: addresses, because
+// ContentSecurityPolicy is the policy for all files. It allows data: URLs as images, because
 // /docs/try shows QR codes that the API returned.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -25,8 +25,8 @@ const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 type File struct {
 	ContentType string
 	Bytes       []byte
-	// Gzip holds the compressed bytes for callers that accept gzip; nil if compression saves too
-	// little.
+	// Gzip holds the compressed bytes for clients that accept gzip. It is nil if compression saves
+	// too little.
 	Gzip []byte
 	ETag string
 }
@@ -44,8 +44,8 @@ func Paths() []string {
 	return out
 }
 
-// Files maps [Paths] to answers. Do not change the map. The first call builds the files, because
-// programs can start without them.
+// Files returns the file for each of [Paths]. Do not change the map. The first call builds the
+// files, so that building them does not delay the start of a program.
 func Files() map[string]File { return made() }
 
 var made = sync.OnceValue(func() map[string]File {

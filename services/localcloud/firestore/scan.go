@@ -17,8 +17,8 @@ func (w *wantsIndex) Error() string { return "an index should be built first" }
 // errStop ends an iteration early, without an error.
 var errStop = errors.New("stop")
 
-// run calls emit with each document of the query's result, in order. With sn.strict, it may return
-// wantsIndex before it emits anything.
+// run calls emit with each document of the query's result, in order. If sn.strict is set, it may
+// return wantsIndex before it emits anything.
 func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error {
 	list, wanted := s.accesses(sn, q)
 	if sn.strict && len(wanted) > 0 {
@@ -47,7 +47,7 @@ func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error
 	return err
 }
 
-// rows calls f with each row in order, before offset and limit apply.
+// rows calls f with each row in order, before the offset and the limit are applied.
 func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) error {
 	if q.limit == 0 {
 		return nil
@@ -62,8 +62,8 @@ func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) 
 	return sn.mergedRows(q, list, past, f)
 }
 
-// pastRows returns the documents that have changed since the snapshot's time, in their state at
-// that time. The indexes contain only the current state.
+// pastRows returns the documents that have changed since the snapshot's time, as they were at that
+// time. The indexes contain only their current state.
 func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	var out []row
 	for name, record := range sn.changed {
@@ -82,7 +82,7 @@ func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	return out, nil
 }
 
-// sortedRows collects and sorts all rows.
+// sortedRows collects all rows, sorts them and calls f with each.
 func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row) error) error {
 	seen := map[string]bool{}
 	for _, a := range list {
@@ -113,7 +113,7 @@ func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row)
 	return nil
 }
 
-// mergedRows merges ordered sources and reads only as far as necessary.
+// mergedRows merges sources that are already sorted. It reads only as far as f needs.
 func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row) error) error {
 	sources := []*source{{rows: past}}
 	for _, a := range list {
@@ -138,7 +138,7 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 				least = i
 			}
 		}
-		// a document that satisfies several disjunctions occurs several times in succession
+		// A document that matches several branches of an OR appears several times in a row.
 		if r := heads[least]; r.doc.GetName() != last {
 			last = r.doc.GetName()
 			if err := f(r); err != nil {
@@ -158,7 +158,7 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 	return nil
 }
 
-// source yields the rows of one access that are in the result.
+// source returns the rows of one access that belong to the result.
 type source struct {
 	rows []row // rows that precede those of w
 
@@ -192,7 +192,7 @@ func (s *source) next() (row, bool, error) {
 			continue
 		}
 		if s.w.a.index != nil && s.q.group && !s.q.mayHold(name) {
-			continue // the index contains the whole group, but the query may read under only one document
+			continue // the index covers the whole collection group, but the query may be limited to one parent document
 		}
 		s.sn.store.examined.Add(1)
 		d, err := decodeDocument(name, record)
@@ -215,7 +215,8 @@ func (q *query) mayHold(name string) bool {
 	return q.covers(path[:len(path)-1])
 }
 
-// signature summarizes a result. The same documents in the same versions have the same signature.
+// signature summarizes a result. Results with the same documents in the same versions have the same
+// signature.
 type signature struct{ strings.Builder }
 
 func newSignature() *signature { return &signature{} }

@@ -33,7 +33,7 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		format, head, row string // the format of a row; %[1]d is its number
 		want              string // for row 7
-		every             int    // every row with a number divisible by this is bad
+		every             int    // rows with a number divisible by this are bad; 0 means none
 		bad, badRow       string
 	}{
 		"Bitly": {
@@ -87,11 +87,11 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 			}
 			rows, notes := readAll(t, b.String(), c.format)
 			if len(rows) != count || len(notes) > 0 {
-				t.Fatalf("got %d rows and notes %q, want %d and no notes", len(rows), notes, count)
+				t.Fatalf("got %d rows and the notes %q, want %d rows and no notes", len(rows), notes, count)
 			}
 			for i, r := range rows {
 				if bad := c.every > 0 && i%c.every == 0; bad != (r.Bad != "") || !strings.HasPrefix(r.Bad, c.bad) && bad || r.Line != i+2 {
-					t.Fatalf("row %d on line %d has the error %q, want only every nth row to have one", i, r.Line, r.Bad)
+					t.Fatalf("row %d has line %d and the error %q, want line %d and an error: %v", i, r.Line, r.Bad, i+2, bad)
 				}
 			}
 			item, err := json.Marshal(rows[7].Item)
@@ -142,7 +142,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			t.Parallel()
 			rows, again, written := rewritten(t, c.table, c.format)
 			if len(rows) == 0 || len(again) != len(rows) {
-				t.Fatalf("read %d rows, and then %d rows from the written table, want the same number:\n%s", len(rows), len(again), written)
+				t.Fatalf("read %d rows, and %d after writing them, want the same number:\n%s", len(rows), len(again), written)
 			}
 			for i, r := range rows {
 				if name == "invalid UTF-8" { // invalid bytes cannot be preserved
@@ -151,13 +151,13 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 				item, _ := json.Marshal(r.Item)
 				same, _ := json.Marshal(again[i].Item)
 				if r.Line = again[i].Line; string(item) != string(same) || r.Bad != again[i].Bad || r.Host != again[i].Host || r.DomainID != again[i].DomainID {
-					t.Errorf("row %d was %s %q %q %q\nis now   %s %q %q %q\n%s", i, item, r.Bad, r.Host, r.DomainID,
-						same, again[i].Bad, again[i].Host, again[i].DomainID, written)
+					t.Errorf("row %d after writing:\ngot  %s %q %q %q\nwant %s %q %q %q\n%s", i, same, again[i].Bad, again[i].Host, again[i].DomainID,
+						item, r.Bad, r.Host, r.DomainID, written)
 				}
 			}
 			for line := range strings.SplitSeq(written, ",") {
 				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
-					t.Errorf("cell %q begins like a formula, want it escaped", line)
+					t.Errorf("cell %q starts like a formula, want it escaped", line)
 				}
 			}
 		})
@@ -174,10 +174,10 @@ func FuzzRead(f *testing.F) {
 		}
 		rows, _ := readAll(t, table, format)
 		if _, again, written := rewritten(t, table, format); len(again) != len(rows) {
-			t.Errorf("after writing and reading, %d rows have become %d:\n%s", len(rows), len(again), written)
+			t.Errorf("read %d rows after writing, want %d:\n%s", len(again), len(rows), written)
 		}
 		if most := strings.Count(table, "\n") + strings.Count(table, "\r") + 1; len(rows) > most {
-			t.Errorf("got %d rows from a table of %d lines", len(rows), most)
+			t.Errorf("got %d rows from a table of %d lines, want at most one row per line", len(rows), most)
 		}
 	})
 }

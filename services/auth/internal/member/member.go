@@ -2,8 +2,8 @@
 // invitations, sessions, and the identities that people sign in with.
 //
 // A person has no record, only an id that members, identities and passkeys share. One person
-// can therefore be in several accounts. A person is recognised by (issuer, subject) or by a
-// passkey. Names and e-mail addresses are only shown and never compared.
+// can therefore belong to several accounts. A person is recognised by (issuer, subject) or by a
+// passkey. Names and e-mail addresses are only displayed, never compared.
 //
 // [Service] guarantees the following:
 //
@@ -14,7 +14,7 @@
 //     the new role are revoked, and every replica has been notified.
 //
 // Links, sessions and passkeys of one account do not give access to another account. A link
-// created by an admin opens a session for only that membership, and so does a passkey that
+// created by an admin opens a session for that membership only, and so does a passkey that
 // was added in such a session. See [Session.Bound].
 package member
 
@@ -34,7 +34,7 @@ const (
 	MaxInvitations = 100 // open at the same time
 	MaxSessions    = 20  // per member; the next sign-in ends the oldest session
 	MaxIdentities  = 20  // per person, including passkeys
-	MaxSignInLinks = 20  // created by the members of an account per day
+	MaxSignInLinks = 20  // that the members of an account may create per day
 )
 
 // Lifetimes.
@@ -44,7 +44,7 @@ const (
 	SessionIdle    = 12 * time.Hour
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
-	// GroupLife is the default for how long a membership by group lasts after the identity
+	// GroupLife is the default for how long a group-based membership lasts after the identity
 	// provider has confirmed it.
 	GroupLife = 24 * time.Hour
 )
@@ -55,16 +55,16 @@ type Member struct {
 	AccountID string
 	PersonID  string
 	Name      string
-	Email     string // verified by the identity provider, only for display; "" if unknown
+	Email     string // verified by the identity provider; for display only; "" if unknown
 	Role      identity.Role
-	// FromGroups is set for a member created by the group-to-role map. The map determines the
-	// role at each sign-in.
+	// FromGroups is set if the membership is group-based: the group-to-role map created it and
+	// determines the role at each sign-in.
 	FromGroups bool
-	// GroupUntil is when the provider's last confirmation of the groups expires. It is zero
-	// for other members.
+	// GroupUntil is when the provider's last confirmation of the groups expires. It is zero if
+	// the membership is not group-based.
 	GroupUntil time.Time
-	// LinkUsed is set if a sign-in link that somebody created for this member was used since
-	// their last sign-in.
+	// LinkUsed is set if a sign-in link that somebody created for this member has been used
+	// since their last sign-in.
 	LinkUsed  LinkUse
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -73,18 +73,18 @@ type Member struct {
 // Place returns the position of the member in the account's list.
 func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: m.ID} }
 
-// Lapsed reports whether the membership is by a group that the provider has not confirmed in
+// Lapsed reports whether the membership is group-based and the provider has not confirmed it in
 // time.
 func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
 
-// LinkUse records the use of a sign-in link for a notice to the member. The zero value means
-// no use.
+// LinkUse records the use of a sign-in link, so that the member gets a notice about it. The
+// zero value means that no link was used.
 type LinkUse struct {
 	By string // the creator's name
 	At time.Time
 }
 
-// Way is a way for a member to sign in without help.
+// Way is a way in which a member can sign in without help.
 type Way string
 
 // The ways, in display order.
@@ -97,7 +97,7 @@ const (
 type Change struct {
 	Name *string
 	Role *identity.Role
-	// Match rejects a member that has changed since the caller read it. It may be nil.
+	// Match returns an error if the member has changed since the caller read it. It may be nil.
 	Match func(rev int64) error
 }
 
@@ -116,7 +116,7 @@ const (
 // Link is a one-time link without its token. Invitations are links too.
 type Link struct {
 	ID        string
-	Hash      string // hash of the token and name of the record
+	Hash      string // hash of the token, used as the record's name
 	Kind      Kind
 	AccountID string
 	MemberID  string        // the member of a sign-in link
@@ -124,8 +124,8 @@ type Link struct {
 	Role      identity.Role // the role of the invitation, or of the member when the sign-in link was created
 	By        events.Actor
 	// MadeBy is the member who created the link, directly or with a key. "" means the
-	// operator. The link ends when its creator loses the right to create it. A session opened
-	// by a member's sign-in link is bound. See [Session.Bound].
+	// operator. The link stops working when its creator loses the right to create it. A session
+	// opened by a member's sign-in link is bound. See [Session.Bound].
 	MadeBy    string
 	CreatedAt time.Time
 	ExpiresAt time.Time
@@ -137,7 +137,7 @@ func (l Link) Place() paging.Place { return paging.Place{At: l.CreatedAt, ID: l.
 // Session is the session of a signed-in browser.
 type Session struct {
 	ID        string
-	Hash      string // hash of its key and name of the record
+	Hash      string // hash of the session's key, used as the record's name
 	AccountID string
 	MemberID  string
 	PersonID  string
@@ -146,19 +146,19 @@ type Session struct {
 	// account as the same person, or change how the person signs in elsewhere. The creator of
 	// the link may have opened the session.
 	Bound bool
-	// Until is when the provider's confirmation of a member by group expires. It is zero for
-	// other members.
+	// Until is when the provider's confirmation of a group-based membership expires. It is zero
+	// for other memberships.
 	Until time.Time
-	// Told is the use of a sign-in link before this session. The session shows a notice about
-	// it to the member.
+	// Told is the use of a sign-in link before this session. During the session, the member
+	// sees a notice about it.
 	Told      LinkUse
 	Client    string // the browser's own description
 	CreatedAt time.Time
 	SeenAt    time.Time // accurate to five minutes
-	EndedAt   time.Time // zero: not ended
+	EndedAt   time.Time // zero if the session has not ended
 }
 
-// ExpiresAt returns when the session expires if it is not used before.
+// ExpiresAt returns when the session expires if it is not used again.
 func (s Session) ExpiresAt() time.Time {
 	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if latest.Before(idle) {
@@ -170,7 +170,7 @@ func (s Session) ExpiresAt() time.Time {
 	return idle
 }
 
-// Key returns the session in the form of a key, with the scopes of a role.
+// Key returns the session as an account key that has the scopes of a role.
 func (s Session) Key(role identity.Role) account.Key {
 	return account.Key{
 		ID: s.ID, AccountID: s.AccountID, Hash: s.Hash, MadeBy: s.MemberID, Scopes: role.Scopes(),
@@ -190,13 +190,13 @@ type Identity struct {
 	CreatedAt time.Time
 }
 
-// Passkey is the public key for signatures of a person's device.
+// Passkey is the public key that verifies the signatures of a person's device.
 type Passkey struct {
 	ID       string // id of the record, not of the credential
-	Hash     string // hash of the credential's id and name of the record
+	Hash     string // hash of the credential's id, used as the record's name
 	PersonID string
-	// MemberID is the only membership of the passkey if it was added in a bound session. ""
-	// means all memberships of the person.
+	// MemberID is the only membership that the passkey is for, if it was added in a bound
+	// session. "" means all memberships of the person.
 	MemberID   string
 	Name       string
 	Credential []byte // in the WebAuthn library's format
@@ -204,11 +204,11 @@ type Passkey struct {
 	LastUsedAt time.Time
 }
 
-// Device is a program that requests a key from a person.
+// Device is a program that asks a person to approve a key for it.
 type Device struct {
-	Hash      string // hash of its secret code and name of the record
-	UserCode  string // the code that the person compares
-	Name      string // the future key's name
+	Hash      string // hash of the program's secret code, used as the record's name
+	UserCode  string // the code that the program and the console show for comparison
+	Name      string // the name for the key
 	Scopes    identity.ScopeSet
 	AccountID string // set by the approval
 	MemberID  string // set by the approval
@@ -217,14 +217,14 @@ type Device struct {
 	ExpiresAt time.Time
 }
 
-// Errors of this package. They do not reveal whether a record is missing or belongs to
+// Errors of this package. They do not reveal whether a record does not exist or belongs to
 // somebody else.
 var (
 	ErrNoMember     = apierr.New(apierr.NotFound, "There is no member with this id.")
 	ErrNoInvitation = apierr.New(apierr.NotFound, "There is no invitation with this id.")
 	ErrNoSession    = apierr.New(apierr.NotFound, "There is no session with this id.")
 	ErrNoPasskey    = apierr.New(apierr.NotFound, "There is no passkey with this id.")
-	ErrNoIdentity   = apierr.New(apierr.NotFound, "This identity is not known.")
+	ErrNoIdentity   = apierr.New(apierr.NotFound, "There is no such identity.")
 	// ErrNoDevice is the error for a code that is wrong, used or expired.
 	ErrNoDevice = apierr.New(apierr.NotFound, "This code is wrong or has expired. Start over.")
 	// ErrNoLink is the error for a link that was used, has expired, was revoked or never
@@ -236,57 +236,57 @@ var (
 	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
 	// ErrAlreadyMember is the error for a person who is already a member of the account.
 	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are already a member of this account.")
-	// ErrHasSignIn is the error for a sign-in link for a person who does not need one.
+	// ErrHasSignIn is the error for creating a sign-in link for a person who does not need one.
 	ErrHasSignIn = apierr.New(
 		apierr.HasSignIn,
-		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. "+
-			"If they cannot sign in any more, remove them and invite them again.",
+		"This person has their own way to sign in or also belongs to another account, so nobody can make a sign-in link for them. "+
+			"If they can no longer sign in, remove them and invite them again.",
 	)
-	// ErrByProvider is the error for a member by group, who can sign in only with the
-	// provider.
+	// ErrByProvider is the error for a person with a group-based membership, who can sign in
+	// only with the provider.
 	ErrByProvider = apierr.New(
 		apierr.SignInByProvider,
-		"This membership comes from a group of the identity provider. Sign in with the provider.",
+		"This membership comes from a group at the identity provider. Sign in with the provider.",
 	)
 	// ErrBound is the error for an action in a bound session that affects more than its
 	// membership.
 	ErrBound = apierr.New(
 		apierr.Forbidden,
-		"You signed in with a link that somebody made for you in this account. It gives access to this account only, and it "+
-			"cannot change anything elsewhere.",
+		"You signed in with a link that somebody made for you in this account. This session gives access to this account only "+
+			"and cannot change anything outside it.",
 	)
-	// ErrIdentityTaken is the error for an identity of another person.
+	// ErrIdentityTaken is the error for an identity that belongs to another person.
 	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
 )
 
-// OwnerRequired returns the error for an action that only an owner may do.
+// OwnerRequired returns the error for an action that only an owner may take.
 func OwnerRequired(message string) error {
 	return &apierr.Error{Code: apierr.InsufficientScope, Message: message, RequiredRole: string(identity.Owner)}
 }
 
-// MayGive returns an error for a role with scopes that the caller lacks, and for the role
-// owner unless the caller is an owner. by is nil for the operator.
+// MayGive returns an error if the role has scopes that the caller lacks, or if it is the owner
+// role and the caller is not an owner. by is nil for the operator.
 //
-// An API key can never assign the role owner, even if an owner created it: only a signed-in
-// person counts as an owner.
+// An API key can never assign the owner role, even if an owner created the key: only a
+// signed-in person counts as an owner.
 func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Role) error {
 	if by == nil {
 		return nil
 	}
 	if lacks := (role.Scopes() &^ scopes).Names(); len(lacks) > 0 {
 		return apierr.ScopeRequired(lacks[0],
-			"You cannot give the role "+string(role)+": it has the scope "+lacks[0]+", which you do not have.")
+			"You cannot assign the role "+string(role)+", because it includes the scope "+lacks[0]+", which you do not have.")
 	}
 	if role == identity.Owner && !isOwner(by) {
-		return OwnerRequired("Only an owner can give the role owner.")
+		return OwnerRequired("Only an owner can assign the owner role.")
 	}
 	return nil
 }
 
 func isOwner(by *identity.Principal) bool { return by.Session && by.Role == identity.Owner }
 
-// MayTouch returns an error for changing or removing an owner unless by is an owner too. by
-// is nil for the operator, who may do both.
+// MayTouch returns an error if m is an owner and the caller is not: only an owner may change or
+// remove an owner. by is nil for the operator, who may do both.
 func MayTouch(by *identity.Principal, m Member) error {
 	if m.Role == identity.Owner && by != nil && !isOwner(by) {
 		return OwnerRequired("Only an owner can change or remove an owner.")
@@ -294,11 +294,11 @@ func MayTouch(by *identity.Principal, m Member) error {
 	return nil
 }
 
-// MayRevoke returns an error for revoking the invitation of an owner unless by is an owner.
-// by is nil for the operator, who may revoke it.
+// MayRevoke returns an error if l is an invitation with the owner role and the caller is not an
+// owner. by is nil for the operator, who may revoke it.
 func MayRevoke(by *identity.Principal, l Link) error {
 	if l.Role == identity.Owner && by != nil && !isOwner(by) {
-		return OwnerRequired("Only an owner can revoke the invitation of an owner.")
+		return OwnerRequired("Only an owner can revoke an invitation with the owner role.")
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ type Service struct {
 // Provider is the identity provider of the installation. The zero value means none.
 type Provider struct {
 	Issuer string
-	// MaxAge is how long a membership by group lasts after the provider has confirmed it.
+	// MaxAge is how long a group-based membership lasts after the provider has confirmed it.
 	// Zero means [GroupLife].
 	MaxAge time.Duration
 }
@@ -229,11 +229,11 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 }
 
 // LapseEvery bounds how long a membership and its keys remain after the provider's
-// confirmation has expired. Sessions end exactly when it expires. Each run reads all members
-// by group, at most [MaxMembers].
+// confirmation has expired. Sessions end exactly when it expires. Each run reads all
+// group-based memberships, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
-// EndLapsed ends the memberships by group that the identity provider has not confirmed in
+// EndLapsed ends the group-based memberships that the identity provider has not confirmed in
 // time, and the keys and links that those members created. An account's last owner remains a
 // member, without sessions and keys, until the provider confirms them again. Every replica
 // does this without a lease, and skips a membership that another replica has ended.
@@ -253,7 +253,7 @@ func (s *Service) EndLapsed(ctx context.Context) error {
 }
 
 func (s *Service) endLapsed(ctx context.Context, m Member) error {
-	return s.store.People(ctx, "end membership by group", func(tx Tx) error {
+	return s.store.People(ctx, "end group-based membership", func(tx Tx) error {
 		m, err := tx.Member(m.AccountID, m.ID)
 		if errors.Is(err, ErrNoMember) || err == nil && !m.Lapsed(s.now()) {
 			return nil

@@ -567,8 +567,8 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 // person has got their own way to sign in.
 var errOwnWay = apierr.New(
 	apierr.HasSignIn,
-	"You signed in with a link that somebody made for you, but you have your own way to sign in now, "+
-		"or you are also a member of another account. Sign in without the link to add a passkey.",
+	"You signed in with a link that somebody made for you, but you now have your own way to sign in "+
+		"or also belong to another account. Sign in without the link to add a passkey.",
 )
 
 // AddPasskey adds a passkey as a way to sign in for a signed-in person. A passkey that is

@@ -152,8 +152,8 @@ func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at 
 
 func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu.Unlock() }
 
-// byGroup creates an account with Eve as a member by group, with a passkey, a session of each
-// kind, and a key. confirm signs Eve in with the provider.
+// byGroup creates an account in which Eve has a group-based membership, a passkey, a session of
+// each kind, and a key. confirm signs Eve in with the provider.
 func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
 	t.Helper()
 	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}

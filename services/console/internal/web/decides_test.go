@@ -90,7 +90,7 @@ func TestALinkSavedUntouchedStaysAsItWas(t *testing.T) {
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", filled(t, page, linkAt+"/edit"))
 	if resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("saving the form returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	same(t, "sent", d.sent("PATCH "), `{"expiredUrl":"https://over.example/","expiresAt":null,"forwardPath":false,"forwardQuery":true,"maxClicks":1000,"ogDescription":null,`+
 		`"ogImage":null,"ogTitle":null,"redirectType":302,"startsAt":1800000012345,"tags":["a"],"title":"Before","url":"https://go.dev/"}`)
@@ -128,7 +128,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="maxClicks-error">`+text.Get("decide.maxclicks.bad")) || !strings.Contains(page, `id="rules-1-when-percent-error">`+text.Get("rule.percent.bad")) {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("saving invalid values returned %d, want 400 with both errors:\n%s", resp.StatusCode, page)
 	}
 	form = with(filled(t, page, linkAt+"/edit"), url.Values{"maxClicks": {"1,000"}, "rules.1.when.percent": {"30 %"}, "passwordRemove": {"true"}})
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, text.Get("decide.password.both")) {
@@ -136,7 +136,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	}
 	form.Del("passwordRemove")
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("saving the form returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	sent := d.sent("PATCH ")
 	same(t, "rules", sent["rules"], `[{"name":"Mail","url":"https://mail.example/","when":{"device":["desktop","tablet"],"query":{"ref":"*","utm_source":"mail"},"until":1925089440000}},`+
@@ -151,7 +151,7 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	d := decidingDesk(t)
 	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"passwordRemove": {"true"}, "rules.1.when.language": {"fr"}})
 	if resp, page := d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("saving the form returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	sent := d.sent("PATCH ")
 	if password, there := sent["password"]; !there || password != nil {
@@ -167,7 +167,7 @@ func TestANewLinkWithRules(t *testing.T) {
 	d := decidingDesk(t)
 	plain := with(filled(t, d.page("/app"), "/app/links"), url.Values{"url": {"https://go.dev/"}})
 	if resp, page := d.post("/app", "/app/links", plain); resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("creating a plain link returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	same(t, "a plain link", d.sent("POST /api/v1/links"), `{"url":"https://go.dev/"}`)
 	plain.Set("ruleButton", "add")
@@ -178,7 +178,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		"expiresAt": {"2030-01-02T03:04"},
 	})
 	if resp, page := d.post("/app", "/app/links", form); resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("%d\n%s", resp.StatusCode, page)
+		t.Fatalf("creating a link with rules returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	same(t, "a link that decides", d.sent("POST /api/v1/links"), `{"expiresAt":1893553440000,"password":"x","redirectType":308,`+
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)

@@ -58,7 +58,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 				for i, size := range sizes[:last] {
 					total += size
 					if size == 0 || size%(256<<10) != 0 {
-						t.Errorf("%s: part %d of %d has %d bytes", name, i, len(sizes), size)
+						t.Errorf("%s: part %d of %d has %d bytes, want a positive multiple of 256 KiB", name, i, len(sizes), size)
 					}
 				}
 				if got := packets(uploaded); strings.Join(got, "") != strings.Join(want, "") {
@@ -69,7 +69,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 				}
 				// The last padding is at most 61,000 bytes before the end of about 350,000.
 				if got := packets(uploaded, "-map", "0:v"); len(got) < 70 {
-					t.Errorf("%s: without the last part %d of 100 pictures are left", name, len(got))
+					t.Errorf("%s: without the last part, %d of 100 pictures remain, want at least 70", name, len(got))
 				}
 			}
 		})

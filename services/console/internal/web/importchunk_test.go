@@ -23,7 +23,7 @@ func TestAnImportSendsNoRequestThatIsTooLarge(t *testing.T) {
 			size += len(item.URL) + len(item.OGDescription)
 		}
 		if n < 1 || n > bulkSize || size > 1<<20 {
-			t.Fatalf("a request of %d rows and %d bytes", n, size)
+			t.Fatalf("a request has %d rows and %d bytes, want 1 to %d rows and at most 1 MiB", n, size, bulkSize)
 		}
 		sent += n
 	}

@@ -128,7 +128,7 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
-		// A request that got no answer is repeated as it was.
+		// Repeat a request that got no response without any change.
 		most := from + chunk(items[from:])
 		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
 			to++
@@ -154,9 +154,9 @@ func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int,
 }
 
 // makeLinks creates links in one request, and returns the request's Idempotency-Key. The key
-// follows from once, which is new for each table that a person sends, and from the links. So
-// nothing is created twice if a browser sends a form again, or if a person sends the rows of
-// a request that got no answer again.
+// is derived from once, which is new for each table that a person sends, and from the links.
+// Nothing is therefore created twice if a browser sends a form again, or if a person sends the
+// rows of a request that got no response again.
 func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []int, once string) (key string, err error) {
 	body, err := json.Marshal(client.BulkCreate{URLs: items})
 	if err != nil {

@@ -66,7 +66,7 @@ func TestHostileTablesGetAnAnswer(t *testing.T) {
 			}
 			resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {c.table}})
 			if resp.StatusCode/100 == 5 {
-				t.Errorf("pasted: %d\n%.2000s", resp.StatusCode, page)
+				t.Errorf("the pasted table returned %d, want no server error:\n%.2000s", resp.StatusCode, page)
 			}
 		})
 	}

@@ -497,7 +497,7 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 		return d.send("POST", "/app/videos/vid_1/captions", m.FormDataContentType(), &b)
 	}
 	if resp, page := send("pt-BR", "WEBVTT\n\n"); resp.StatusCode != 303 {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("setting captions returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 	if q := d.said("PUT "); q.body != "WEBVTT\n\n" || q.kind != "text/vtt" {
 		t.Errorf("sent %q as %s, want the uploaded file as text/vtt", q.body, q.kind)
@@ -543,14 +543,14 @@ func TestUploadAnswersItsScript(t *testing.T) {
 	resp, body := d.post("/app/upload", "/app/upload", url.Values{"title": {"Film"}, "privacy": {"password"}})
 	var got map[string]string
 	if err := json.Unmarshal([]byte(body), &got); err != nil || resp.StatusCode != 201 || got["id"] != "vid_2" || got["put"] == "" || got["resume"] == "" || got["share"] == "" {
-		t.Errorf("%d %s", resp.StatusCode, body)
+		t.Errorf("starting an upload returned %d and %s, want 201 with the ID and the addresses", resp.StatusCode, body)
 	}
 	if sent := d.said("POST ").body; sent != `{"title":"Film","privacy":"unlisted"}` {
-		t.Errorf("sent %s", sent)
+		t.Errorf("the request body is %s, want the title and the privacy unlisted", sent)
 	}
 	d.answers["POST /api/v1/videos"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the creator plan."}}`}
 	if resp, body = d.post("/app/upload", "/app/upload", url.Values{}); resp.StatusCode != 403 || body != `{"error":"This needs the creator plan."}` {
-		t.Errorf("%d %s", resp.StatusCode, body)
+		t.Errorf("a refused upload returned %d and %s, want 403 with the reason", resp.StatusCode, body)
 	}
 	resp, page := d.send("GET", "/app/upload", "", nil)
 	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "connect-src 'self' https://storage.example;") {
@@ -568,15 +568,15 @@ func TestDomainsSayWhatIsMissing(t *testing.T) {
 	resp, page := d.post("/app/domains", "/app/domains", url.Values{"hostname": {" nonsense "}})
 	checkPage(t, "domains", resp, page)
 	if resp.StatusCode != 400 || !strings.Contains(page, `id="hostname-error">Use a host name.`) || d.said("POST ").body != `{"hostname":"nonsense"}` {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("an invalid host name returned %d, want 400 with the error at the field:\n%s", resp.StatusCode, page)
 	}
 	d.answers["POST /api/v1/domains/dom_1/verify"] = answer{200, "", `{"id":"dom_1","hostname":"go.example.com","status":"pending","reason":"There is no TXT record."}`}
 	if resp, page = d.post("/app/domains", "/app/domains/dom_1/verify", url.Values{}); resp.StatusCode != 409 || !strings.Contains(page, "go.example.com: There is no TXT record.") {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("a failed verification returned %d, want 409 with the reason:\n%s", resp.StatusCode, page)
 	}
 	d.answers["DELETE /api/v1/domains/dom_1"] = answer{409, "", `{"error":{"code":"DOMAIN_IN_USE","message":"Links use this domain."}}`}
 	if resp, page = d.post("/app/domains", "/app/domains/dom_1/delete", url.Values{}); resp.StatusCode != 409 || !strings.Contains(page, "Links use this domain.") {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("deleting a domain in use returned %d, want 409 with the reason:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -594,7 +594,7 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/roll", url.Values{"overlap": {"3600"}})
 	checkPage(t, "roll", resp, page)
 	if !strings.Contains(page, "whsec_abc") || d.said("POST ").body != `{"overlapSeconds":3600}` {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("rolling the secret returned %d, want the new secret and an overlap of an hour:\n%s", resp.StatusCode, page)
 	}
 	for _, path := range []string{"/app/webhooks", "/app/webhooks/wh_1"} {
 		if strings.Contains(d.page(path), "whsec_") {
@@ -622,7 +622,7 @@ func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 			resp, page := d.post("/app/domains", c.path, url.Values{})
 			checkPage(t, c.path, resp, page)
 			if resp.StatusCode != 200 || !strings.Contains(page, `<code class="mono">s3cret</code>`) || !strings.Contains(page, text.Get("secret.alone")) || !strings.Contains(page, `href="`+c.home+`">`+text.Get("secret.list")) {
-				t.Errorf("%d\n%s", resp.StatusCode, page)
+				t.Errorf("the response is %d, want 200 with the secret and a link to the list:\n%s", resp.StatusCode, page)
 			}
 			d.answers[c.ask] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x"}}`}
 			if resp, page := d.post("/app/domains", c.path, url.Values{}); resp.StatusCode < 500 || strings.Contains(page, text.Get("secret.title")) {
@@ -646,20 +646,20 @@ func TestWebhookChoices(t *testing.T) {
 	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{200, "", oneWebhook}
 	d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/edit", url.Values{"url": {"https://x"}, "all": {"true"}, "events": {"video.ready"}})
 	if got := d.said("PATCH ").body; got != `{"description":"","events":["*"],"url":"https://x"}` {
-		t.Errorf("sent %s", got)
+		t.Errorf("the request body is %s, want all events and an empty description", got)
 	}
 	d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/enable", url.Values{"enabled": {"false"}})
 	if got := d.said("PATCH ").body; got != `{"enabled":false}` {
-		t.Errorf("sent %s", got)
+		t.Errorf("the request body is %s, want only enabled false", got)
 	}
 	d.answers["POST /api/v1/webhooks/wh_1/test"] = answer{409, "", `{"error":{"code":"WEBHOOK_DISABLED","message":"Enable it first."}}`}
 	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/test", url.Values{})
 	if resp.StatusCode != 409 || !strings.Contains(page, "Enable it first.") || !strings.Contains(page, `value="https://hook.example/"`) {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("testing a disabled webhook returned %d, want 409 with the reason and the form:\n%s", resp.StatusCode, page)
 	}
 	d.answers["POST /api/v1/webhooks/wh_1/deliveries/whd_1/retry"] = answer{202, "", `{}`}
 	if resp, _ = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/deliveries/whd_1/retry", url.Values{}); resp.Header.Get("Location") != "/app/webhooks/wh_1?done=webhook.retry" {
-		t.Errorf("%d to %s", resp.StatusCode, resp.Header.Get("Location"))
+		t.Errorf("retrying a delivery returned %d to %s, want a redirect to the webhook", resp.StatusCode, resp.Header.Get("Location"))
 	}
 }
 
@@ -687,7 +687,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"Tags, URL ,nonsense,slug\n\"a;b\",https://a.example,x,\n,https://b.example,,taken\n"}})
 	checkPage(t, "import", resp, page)
 	if got := d.said("POST ").body; got != `{"urls":[{"url":"https://a.example","tags":["a","b"]},{"url":"https://b.example","slug":"taken"}]}` {
-		t.Errorf("sent %s", got)
+		t.Errorf("the request body is %s, want both links with the mapped columns", got)
 	}
 	for _, want := range []string{`href="/app/links/lnk_1">https://s.example/a`, "The slug is taken."} {
 		if resp.StatusCode != 200 || !strings.Contains(page, want) {
@@ -696,7 +696,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	}
 	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example\tsale\tSummer, sale"}})
 	if got := d.said("POST ").body; got != `{"urls":[{"url":"https://a.example","slug":"sale","title":"Summer, sale"}]}` {
-		t.Errorf("sent %s", got)
+		t.Errorf("the request body is %s, want one link without headings", got)
 	}
 	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {
 		resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {bad}})
@@ -706,7 +706,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	}
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example"}}); resp.StatusCode != 403 || !strings.Contains(page, "This needs the business plan.") {
-		t.Errorf("%d\n%s", resp.StatusCode, page)
+		t.Errorf("a refused import returned %d, want 403 with the reason:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -809,7 +809,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(d.said("POST ").body), &sent); err != nil || len(sent.URLs) != 2 || sent.URLs[0].Slug != "free" ||
 		sent.URLs[0].Title != " =1, \"x\"\nand "+nastyCell || sent.URLs[1].URL != "https://c.example" || sent.URLs[1].DomainID != "default" {
-		t.Errorf("%v: sent %+v", err, sent)
+		t.Errorf("%v: the request contains %+v, want the two corrected rows", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
 		t.Errorf("the page has a form for failed rows, want none, because no row failed:\n%s", page)

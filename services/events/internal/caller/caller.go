@@ -1,12 +1,12 @@
-// Package caller sends messages to addresses that users chose. No other code of Linkreel calls such
-// an address.
+// Package caller sends messages to addresses that users choose. No other part of Linkreel calls such
+// addresses.
 //
-// For each connection, it checks the address that the socket is about to connect to, after name
-// resolution. An attacker therefore gains nothing from a name that resolves to another address in a
-// second lookup. Our own listeners are always blocked. Calls to them return the same result as
-// calls to unused ports.
+// It checks the address of each connection after name resolution, just before the socket connects.
+// A host name that resolves to a different address on a second lookup therefore gains an attacker
+// nothing. Our own listeners are always blocked, and calling one gives the same result as calling an
+// unused port.
 //
-// It ignores the environment's proxy settings and does not follow redirects. It reads at most 64
+// It ignores proxy settings in the environment and does not follow redirects. It reads at most 64
 // KiB of a response and never decompresses it. It aborts a call after 15 seconds, whatever the
 // receiver does.
 package caller
@@ -29,14 +29,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout bounds a call, from the first lookup of the name to the last byte of the response.
+// Timeout bounds a call, from the lookup of the host name to the last byte of the response.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
 	// drainTime bounds how long the caller reads the body of a response. It can be short, because
-	// the status has already determined the result.
+	// the status alone decides whether the call succeeded.
 	drainTime = 2 * time.Second
 )
 
@@ -49,9 +49,9 @@ type Config struct {
 	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves names
 	// and checks addresses itself.
 	Proxy string
-	// Roots are the root certificates for receivers. If it is nil, the caller uses the system's.
+	// Roots are the trusted root certificates. If Roots is nil, the caller uses those of the system.
 	Roots *x509.CertPool
-	// Timeout replaces the constant in tests.
+	// Timeout overrides the constant in tests.
 	Timeout time.Duration
 }
 
@@ -94,7 +94,7 @@ func New(cfg Config) (*Caller, error) {
 			DialContext:            c.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
 			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true, // a response that decompresses to gigabytes remains small
+			DisableCompression:     true, // a small response cannot expand to gigabytes
 			MaxResponseHeaderBytes: 32 << 10,
 			// Do not set MaxConnsPerHost. With a limit, accounts that call the same host would wait
 			// for each other. A webhook has few concurrent calls, and an account has few webhooks.
@@ -109,8 +109,8 @@ func New(cfg Config) (*Caller, error) {
 // Close closes idle connections.
 func (c *Caller) Close() { c.client.CloseIdleConnections() }
 
-// Send makes one call and returns the result. A failed call is a normal result, so Send returns no
-// separate error.
+// Send makes one call and returns the result. A failed call is a normal result, so Send does not
+// return an error.
 func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -123,10 +123,10 @@ func (c *Caller) Send(ctx context.Context, target string, header map[string]stri
 func (c *Caller) send(ctx context.Context, target string, header map[string]string, body []byte) (r webhook.Result) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		r.Error, r.Cause = "The address cannot be called.", webhook.CauseForbidden
+		r.Error, r.Cause = "The address is not a valid URL.", webhook.CauseForbidden
 		return r
 	}
-	// The setting may have changed since the webhook was created.
+	// AllowHTTP may have been turned off since the webhook was created.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
 		r.Error, r.Cause = "The address must start with https://.", webhook.CauseForbidden
 		return r
@@ -150,7 +150,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	}
 	switch {
 	case r.Status >= 300 && r.Status < 400:
-		r.Error = fmt.Sprintf("The receiver answered %d. Redirects are not followed: use the address it leads to.", r.Status)
+		r.Error = fmt.Sprintf("The receiver answered %d. Redirects are not followed. Change the webhook to the address that the receiver redirects to.", r.Status)
 	case r.Status < 200 || r.Status > 299:
 		r.Error = fmt.Sprintf("The receiver answered %d.", r.Status)
 	}
@@ -158,20 +158,20 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 }
 
 // read returns the start of a response. It reads more than it returns, because the connection can
-// be reused only after a complete response.
+// be reused only after the whole response has been read.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()
 	var kept bytes.Buffer
-	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // keep the bytes that have arrived
+	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // after an error, keep the bytes that arrived
 	if n == keptBytes && ctx.Err() == nil {
 		_, _ = io.CopyN(io.Discard, body, maxAnswer-keptBytes)
 	}
 	return printable(kept.Bytes())
 }
 
-// explain tells the owner of a webhook in a sentence what went wrong. The sentence reveals no
-// address of our network and no text of a library. explain also returns the cause for the operator.
+// explain returns a sentence that tells the webhook's owner what went wrong, and the cause for the
+// operator. The sentence reveals no address in our network and no error text of a library.
 func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	sentence, cause = p.sentence(err)
 	if proxied := (*proxyError)(nil); errors.As(err, &proxied) {
@@ -197,17 +197,17 @@ func (p Policy) sentence(err error) (string, webhook.Cause) {
 	)
 	switch {
 	case errors.As(err, &blocked) && len(p.Own) > 0:
-		return "The host's address is not public, or nothing listens there, so nothing was sent.", webhook.CauseForbidden // see conceal
+		return "The host's address is not public, or the port is closed, so nothing was sent.", webhook.CauseForbidden // see conceal
 	case errors.As(err, &blocked):
-		return "The host's address is not public, so it was not called.", webhook.CauseForbidden
+		return "The host's address is not public, so nothing was sent.", webhook.CauseForbidden
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return "The host's name has no address.", webhook.CauseDNS
-	case errors.As(err, &dns) && dns.IsTimeout: // the owner cannot know whose server was slow
+		return "The host name does not resolve to an address.", webhook.CauseDNS
+	case errors.As(err, &dns) && dns.IsTimeout: // the owner cannot tell which server was slow
 		return "The receiver did not answer in time.", webhook.CauseDNS
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "The receiver did not answer in time.", webhook.CauseTimeout
 	case errors.As(err, &dns):
-		return "The host's name could not be looked up.", webhook.CauseDNS
+		return "The host name could not be looked up.", webhook.CauseDNS
 	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &record):
 		return "The receiver's certificate is not valid for this address.", webhook.CauseTLS
 	case errors.As(err, &alert):

@@ -55,7 +55,7 @@ func (p Policy) conceal(err error) error {
 		return err
 	}
 	if to, bad := netip.ParseAddrPort(failed.Addr.String()); bad != nil || onThisMachine(to.Addr()) {
-		return &BlockedError{failed.Addr.String(), "nothing listens there"}
+		return &BlockedError{failed.Addr.String(), "the port is closed"}
 	}
 	return err
 }

@@ -197,7 +197,7 @@ type Cause string
 
 // These are the causes.
 const (
-	CauseDNS       Cause = "dns"       // the host's name has no address, or could not be looked up
+	CauseDNS       Cause = "dns"       // the host name does not resolve to an address, or could not be looked up
 	CauseRefused   Cause = "refused"   // the connection was refused
 	CauseTLS       Cause = "tls"       // the certificate is not valid, or the handshake failed
 	CauseTimeout   Cause = "timeout"   // no response in time

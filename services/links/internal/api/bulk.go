@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk parses its body item by item, so that an invalid item does not fail the others.
+// bulk parses the request body item by item, so that an invalid item does not make the others fail.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -27,7 +27,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charge before parsing the items, because parsing invalid items is work too.
+	// Charge before parsing the items, because even invalid items take time to parse.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -71,19 +71,19 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Bounds on the request data that a response repeats. A request can be a megabyte of invalid
-// fields. With these bounds, a response with a hundred failures is smaller than 64 kB.
+// Limits on the request data that a response repeats. A request can contain a megabyte of invalid
+// fields. With these limits, a response with a hundred failures is smaller than 64 kB.
 const (
-	repeatedURLs    = 12 << 10 // bytes of the URLs of all items together; later URLs are cut to cutURL
-	cutURL          = 64
-	repeatedDetails = 10 << 10 // bytes of the details of all items together, except the first detail of each item
-	repeatedNames   = 6 << 10  // bytes of the names of ignored fields of all items together
+	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
+	cutURL          = 64       // bytes of a URL that is cut
+	repeatedDetails = 10 << 10 // total bytes of details, not counting the first detail of each item
+	repeatedNames   = 6 << 10  // total bytes of names of ignored fields
 )
 
-// bound limits the request data that the results repeat.
+// bound limits how much request data the results repeat.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
-	// The items share these budgets. Once a budget is used up, the data of later items is cut.
+	// All items share these budgets. Once a budget is used up, data in later items is cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {
@@ -102,19 +102,19 @@ func bound(results []wire.BulkResult) {
 		}
 		for n := 1; n < len(r.Error.Details); n++ {
 			if details -= encoded(r.Error.Details[n]); details < 0 {
-				keep(r.Error, n) // shortens Details to n and thereby ends the loop
+				keep(r.Error, n) // shortens Details to n, which ends the loop
 			}
 		}
 	}
 }
 
-// keep keeps the first n details of an item and records the number of omitted details.
+// keep keeps the first n details of an item and records how many it dropped.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded returns the number of bytes of v in a response.
+// encoded returns the size of v in a response, in bytes.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -130,8 +130,8 @@ func cut(text string) string {
 	return text + "…"
 }
 
-// charge counts a request of n items against the rate limit, as one request per ten items. It omits
-// the first of these requests, which has already been counted.
+// charge counts a request with n items against the rate limit, as one request per ten items. It leaves
+// out the first one, which has already been counted.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
@@ -140,7 +140,7 @@ func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *dom
 	if err != nil {
 		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{
 			Field: "", Code: apierr.InvalidType,
-			Message: "Each item must be an object with the fields of a link, at least url.",
+			Message: "Each item must be an object with the fields of a link. The field url is required.",
 		})
 	}
 	return h.draft(ctx, fields, &item, domains)
@@ -156,7 +156,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure returns the error response that the item would get as a separate request.
+// failure returns the error response that the item would get in a request of its own.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

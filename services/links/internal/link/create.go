@@ -21,7 +21,7 @@ type Result struct {
 }
 
 // errAgain ends an attempt to create links if a list position or a generated slug was taken.
-var errAgain = errors.New("look again")
+var errAgain = errors.New("try again with another position or slug")
 
 // Create calls d.Ready and then creates the link; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) error {
@@ -43,14 +43,15 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether the draft can be written without reading first. A slug is
 // practically always free, and reading first would double the database calls of an ordinary create.
-// However, a domain must be verified, and labels may be taken or new. A repeated request gets
-// ErrInTheWay, because the link of its first attempt exists.
+// A draft with a domain, an external ID or tags needs a read: the domain must be verified, the external
+// ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the link of its
+// first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
-// CreateAll creates a link for each draft. The creation times have the order of the drafts. After
-// an error the caller may retry with the same origin. Without an error, each draft has its own
+// CreateAll creates a link for each draft. The creation times follow the order of the drafts. After
+// an error, the caller may retry with the same origin. If there is no error, each draft has its own
 // result. Ordinary drafts are written in one commit. Drafts that are too large for that, such as a
 // hundred long URLs, are written in several commits, in order. In that case, some links may exist
 // when an error occurs. The next attempt finds them by their nonce.
@@ -73,21 +74,21 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 // create creates the links of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
 	// Do not try the fast path for several drafts with chosen slugs. One of the slugs may well be
-	// taken, and then the call would be wasted.
+	// taken, which would waste the call.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
-	// Each round settles items or moves them to other positions and slugs. A round is repeated only
-	// after a collision of random values, so several repetitions indicate another error.
+	// Each round settles items or moves them to other positions and slugs. Another round is needed
+	// only after a collision of random values, so many rounds in a row indicate another error.
 	for range 8 {
 		err := b.s.opt.Store.Atomically(ctx, "create links", b.settle)
 		if !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
-	return fmt.Errorf("create links: no free place after several tries")
+	return fmt.Errorf("create links: no free position or slug after 8 attempts")
 }
 
 // batch contains the drafts of one request while they are being stored.
@@ -130,7 +131,7 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 // was chosen, its first generated slug.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	// The creation time in microseconds is the link's position in the list. Callers see the time in
-	// milliseconds. The times of a request's drafts differ by a microsecond.
+	// milliseconds. The drafts of a request are one microsecond apart.
 	at := o.At.UTC()
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
@@ -144,7 +145,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	return &l
 }
 
-// move moves the item to another position that no other item of the batch has. The step depends
+// move moves the item to a position that no other item of the batch has. The step depends
 // only on the request, so that a repeated request tries the same positions. The step is at most a
 // millisecond, so that the list stays sorted by time.
 func (b *batch) move(it *item) {
@@ -167,8 +168,8 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn returns the generated slug of an attempt. It derives the slug from the random nonce, so
-// that a repeated request generates the same slug. After a few collisions slugs get longer.
+// drawn returns the slug that is generated for an attempt. It derives the slug from the random nonce,
+// so that a repeated request generates the same slug. After a few collisions, slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
@@ -190,8 +191,8 @@ func (b *batch) results() []Result {
 }
 
 // settle reads every record that may conflict, decides on each item, and writes the items that can
-// be created. If a position or a generated slug was taken, it writes nothing and returns errAgain,
-// and the caller calls it again.
+// be created. If a position or a generated slug was taken, it writes nothing and returns errAgain.
+// The caller then calls it again.
 func (b *batch) settle(tx Tx) error {
 	// settle may run several times. Discard the decisions of an earlier run, because the records
 	// may have changed.
@@ -212,7 +213,7 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items of an earlier attempt are settled at this point and do not count here. A repeated
+	// Items that an earlier attempt created are already settled and do not count here. A repeated
 	// request therefore succeeds even if its first attempt created the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
@@ -267,7 +268,7 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide decides on the open items in order. If two items have the same slug, the first item gets
+// decide decides on the open items in order. If two items choose the same slug, the first one gets
 // it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
@@ -275,7 +276,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
 			it.link, it.done = links[i], true // created by an earlier attempt of this request
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // the attempt may have died before its announcement
+			tx.Announce(it.link.Key()) // the earlier attempt may have died before it announced the link
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {

@@ -1,7 +1,7 @@
-// Command linkreel runs the whole system on one machine (`linkreel up`), keeps copies of
-// its data (`linkreel backup` and `linkreel restore`), moves them to Google's services
-// (`linkreel move`), installs the programs it needs
-// (`linkreel tools`), and is the command line of the API.
+// Command linkreel runs the whole system on one machine (`linkreel up`), makes and restores
+// backups (`linkreel backup` and `linkreel restore`), moves the data to Google's services
+// (`linkreel move`), and installs the programs that it needs (`linkreel tools`). It is also the
+// command-line client for the API.
 package main
 
 import (
@@ -62,7 +62,7 @@ func backup(ctx context.Context, args []string, env cli.Env) error {
 
 func backupOptions(args []string, env cli.Env) (o standalone.BackupOptions, err error) {
 	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
-	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…) that alone can read the backup")
+	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…); only its identity can read the backup")
 	fs.StringVar(&o.From, "from", "", "address of the backups of a running localcloud, its --backup-addr (default: the data directory)")
 	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token of --from")
 	o.Dir, err = folder(fs, args, env)
@@ -79,14 +79,14 @@ func restore(ctx context.Context, args []string, env cli.Env) error {
 
 func restoreOptions(args []string, env cli.Env) (o standalone.RestoreOptions, err error) {
 	fs := flag.NewFlagSet("restore", flag.ContinueOnError)
-	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys, and restore nothing")
+	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys without restoring anything")
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
 	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
 	fs.StringVar(&o.Audit, "audit", "", "folder with the trail of what ended, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
-	fs.StringVar(&o.Localcloud, "localcloud", "", "data directory of a localcloud that does not run, to restore into; keys come from the settings of events and links")
+	fs.StringVar(&o.Localcloud, "localcloud", "", "data directory of a stopped localcloud, to restore into; keys come from the settings of events and links")
 	fs.StringVar(&o.ObjectsDir, "objects-dir", "", "the --objects-dir of that localcloud")
 	fs.BoolVar(&o.SkipDamaged, "skip-damaged", false, "leave out objects whose bytes in the backup are damaged, and name them")
-	fs.BoolVar(&o.WithoutKeys, "without-keys", false, "restore although a key that sealed values is lost, and name what it opened")
+	fs.BoolVar(&o.WithoutKeys, "without-keys", false, "restore even if a key that sealed values is lost, and name the affected records")
 	fs.StringVar(&o.Identity, "identity", "", "file with the age identity of an encrypted backup")
 	o.Dir, err = folder(fs, args, env)
 	return o, err
@@ -98,7 +98,7 @@ func move(ctx context.Context, args []string, env cli.Env) error {
 	fs.StringVar(&o.Project, "to-project", "", "Google Cloud project")
 	fs.StringVar(&o.Database, "to-database", "(default)", "Firestore database of the project; it must be empty")
 	fs.StringVar(&o.Bucket, "to-bucket", "", "bucket of Cloud Storage; it must be empty")
-	fs.BoolVar(&o.Abort, "abort", false, "let the data directory take changes again")
+	fs.BoolVar(&o.Abort, "abort", false, "let the data directory accept changes again")
 	words, err := parse(fs, args, env)
 	switch {
 	case err != nil:

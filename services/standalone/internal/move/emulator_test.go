@@ -15,8 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/move"
 )
 
-// TestRecordsMoveToGooglesEmulator moves every type of value, at any depth, and compares what a
-// server that is not ours returns.
+// The test moves every type of value, at any depth, and compares what Google's server returns.
 func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	t.Parallel()
 	var emulator cloudtest.Emulator
@@ -59,7 +58,7 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 		return m
 	}
 	if c, totals := run(t, there()); c.Records != many+13 || totals.Records != many+13 {
-		t.Errorf("the first pass %+v, totals %+v", c, totals)
+		t.Errorf("the first pass = %+v with the totals %+v, want %d records", c, totals, many+13)
 	}
 	w.set("many/1", map[string]any{"n": -1})
 	if _, err := w.db.Doc("many/2").Delete(t.Context()); err != nil {
@@ -67,7 +66,7 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	}
 	m := there()
 	if c, totals := run(t, m); c.Records != 1 || c.Deleted != 1 || totals.Records != many+12 {
-		t.Errorf("the second pass %+v, totals %+v", c, totals)
+		t.Errorf("the second pass = %+v with the totals %+v, want one changed and one deleted record", c, totals)
 	}
 	if err := m.Finish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -78,10 +77,10 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	}
 	defer db.Close()
 	if id, err := db.Identity(t.Context()); err != nil || id != "projects/there/databases/(default)#db_1" {
-		t.Errorf("the identity is %s, %v", id, err)
+		t.Errorf("the identity is %s, %v, want projects/there/databases/(default)#db_1", id, err)
 	}
 	docs, err := db.Collection("events").OrderBy("n", gc.Asc).Documents(t.Context()).GetAll()
 	if err != nil || len(docs) != 2 || !docs[0].CreateTime.Before(docs[1].CreateTime) {
-		t.Errorf("the events are %v, %v", docs, err)
+		t.Errorf("the events are %v, %v, want two in the order of their creation", docs, err)
 	}
 }

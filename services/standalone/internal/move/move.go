@@ -3,19 +3,19 @@
 //
 // # What it promises
 //
-//   - [Move.Pass] makes the target equal to the source's state of one moment, deletions
-//     included. It writes only what differs, so passes get shorter, and one that was killed is
-//     continued by the next, in another process too.
+//   - [Move.Pass] makes the target equal to a snapshot of the source, including deletions. It
+//     writes only the differences, so passes get shorter. The next pass continues a killed one,
+//     even in another process.
 //   - It writes into a target only if the target was empty or belongs to the same move.
-//   - Values and names are exact. Only what names the database itself is changed: names of
-//     documents, and references. Objects keep their generations (see [objectstore.Moved]).
+//   - Values and names are copied exactly. Only the database's own name is replaced, in document
+//     names and references. Objects keep their generations (see [objectstore.Moved]).
 //   - Documents of [Move.Ordered] collections are created in the order in which they were created
-//     in the source, even if the order is only in their times.
+//     in the source, even if only their times record that order.
 //   - No release of Linkreel opens the target's database before [Move.Finish], because its
 //     identity document is the last one that is written.
 //
-// It keeps a line of memory for each document and object. Documents get new times of creation and
-// change, and objects too.
+// A move needs a small amount of memory for each document and object. Documents and objects get new
+// creation and update times.
 package move
 
 import (
@@ -86,7 +86,7 @@ type object struct {
 	pass       int
 }
 
-// Changes are what a pass has done.
+// Changes count what a pass has done.
 type Changes struct {
 	Records, Deleted int   // documents written and deleted
 	Objects          int   // objects written or deleted
@@ -114,10 +114,10 @@ const (
 	markObject = own + "move"
 )
 
-// ErrFinished means that this move was finished before. The target may be in use.
-var ErrFinished = errors.New("the move was finished before")
+// ErrFinished means that this move is already finished. The target may be in use.
+var ErrFinished = errors.New("the move is already finished")
 
-// Begin marks the target, if it is empty, and reads it if an earlier run has filled it in part.
+// Begin marks the target if it is empty, and reads it if an earlier run has partly filled it.
 func (m *Move) Begin(ctx context.Context) error {
 	if err := m.markDatabase(ctx); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (m *Move) markDatabase(ctx context.Context) error {
 			return m.mine(mark)
 		}
 		err = m.Records.Each(ctx, 1, func(d *pb.Document) error {
-			return fmt.Errorf("the database %s is not empty: it has the document %s. Use a new database", m.Records.Database, m.path(d))
+			return fmt.Errorf("the database %s is not empty: it contains the document %s. Use a new database", m.Records.Database, m.path(d))
 		})
 		if err != nil {
 			return err
@@ -157,7 +157,7 @@ func (m *Move) markDatabase(ctx context.Context) error {
 func (m *Move) mine(mark *pb.Document) error {
 	switch {
 	case mark.GetFields()["id"].GetStringValue() != m.ID:
-		return fmt.Errorf("another move into %s has begun. Use a new database, or delete this one", m.Records.Database)
+		return fmt.Errorf("another move has already used the database %s. Use a new database, or delete this one", m.Records.Database)
 	case mark.GetFields()["finished"].GetBooleanValue():
 		return ErrFinished
 	}
@@ -183,7 +183,7 @@ func (m *Move) markBucket(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("read the target's bucket: %w", err)
 			}
-			return fmt.Errorf("the bucket is not empty: it has the object %s. Use a new bucket", o.Name)
+			return fmt.Errorf("the bucket is not empty: it contains the object %s. Use a new bucket", o.Name)
 		}
 		id.WriteString(m.ID)
 		absent := int64(0)
@@ -194,12 +194,12 @@ func (m *Move) markBucket(ctx context.Context) error {
 		return fmt.Errorf("mark the target's bucket: %w", err)
 	}
 	if id.String() != m.ID {
-		return errors.New("another move into the bucket has begun. Use a new bucket, or delete this one")
+		return errors.New("another move has already used the bucket. Use a new bucket, or delete this one")
 	}
 	return nil
 }
 
-// look reads what the target has.
+// look reads the content of the target.
 func (m *Move) look(ctx context.Context) error {
 	m.records, m.objects = map[string]record{}, map[string]object{}
 	err := m.eachRecord(ctx, func(path string, s sum) error { m.records[path] = record{sum: s}; return nil })
@@ -269,7 +269,7 @@ func (m *Move) step(what string) {
 	}
 }
 
-// Pass copies what differs between the source's present state and the target.
+// Pass copies the differences between the source's current state and the target.
 func (m *Move) Pass(ctx context.Context) (Changes, error) {
 	m.pass++
 	g, gctx := errgroup.WithContext(ctx)
@@ -285,18 +285,18 @@ func (m *Move) Pass(ctx context.Context) (Changes, error) {
 	if err == nil {
 		err = p.gone()
 	}
-	// An error of a writer ends the stream too, and is the one to tell.
+	// An error of a writer also ends the stream, and it is the one to report.
 	if err := cmp.Or(g.Wait(), err); err != nil {
 		return p.did, err
 	}
 	if m.identity == nil {
-		return p.did, fmt.Errorf("the source has no document %s: start it once", identityPath)
+		return p.did, fmt.Errorf("the source has no document %s; start Linkreel on it once", identityPath)
 	}
 	err = p.inOrder(ctx)
 	return p.did, err
 }
 
-// pass is one pass while it runs.
+// pass is a running pass.
 type pass struct {
 	*Move
 	did     Changes
@@ -311,7 +311,7 @@ type pass struct {
 func (p *pass) record(d *pb.Document) error {
 	path, ok := strings.CutPrefix(d.GetName(), p.From.Database+"/documents/")
 	if !ok {
-		return fmt.Errorf("the source has a document of another database: %s", d.GetName())
+		return fmt.Errorf("the source contains a document of another database: %s", d.GetName())
 	}
 	p.rename(d, path)
 	switch path {
@@ -338,7 +338,7 @@ func (p *pass) record(d *pb.Document) error {
 	return p.write(&pb.Write{Operation: &pb.Write_Update{Update: d}})
 }
 
-// rename makes the document one of the target.
+// rename changes the document's name and references to those of the target.
 func (p *pass) rename(d *pb.Document, path string) {
 	d.Name = p.Records.Name(path)
 	for _, v := range d.GetFields() {
@@ -346,7 +346,7 @@ func (p *pass) rename(d *pb.Document, path string) {
 	}
 }
 
-// nan is the one form of NaN that Firestore keeps. Go has another.
+// nan is the form of NaN that Firestore stores. Go uses another one.
 var nan = math.Float64frombits(0x7ff8 << 48)
 
 // refer changes references to documents of the source, and NaN into the target's form.
@@ -488,8 +488,8 @@ func (p *pass) upload(ctx context.Context, o storage.Object, from io.Reader) err
 	return nil
 }
 
-// patience is how long storage may be away. libs/objectstore itself repeats a call for some
-// seconds only.
+// patience is how long storage may be unavailable. libs/objectstore itself retries a call for only a
+// few seconds.
 const patience = 5 * time.Minute
 
 // over is an error that ends [patiently].
@@ -522,7 +522,7 @@ func (p *pass) remove(name string) error {
 	return nil
 }
 
-// gone deletes what the source does not have any more, and sends the last writes.
+// gone deletes what the source no longer contains, and sends the last writes.
 func (p *pass) gone() error {
 	for path, r := range p.records {
 		if r.pass == p.pass {
@@ -581,7 +581,7 @@ func (m *Move) Verify(ctx context.Context) (t Totals, err error) {
 		return t, fmt.Errorf("verify: %w", err)
 	}
 	if t.Records != len(m.records) || t.Objects != len(m.objects) {
-		return t, fmt.Errorf("verify: the target has %d documents and %d objects, and the source %d and %d", t.Records, t.Objects, len(m.records), len(m.objects))
+		return t, fmt.Errorf("verify: the target has %d documents and %d objects, but the source has %d and %d", t.Records, t.Objects, len(m.records), len(m.objects))
 	}
 	slices.Sort(lines)
 	all := sha256.Sum256([]byte(strings.Join(lines, "\n")))
@@ -590,10 +590,10 @@ func (m *Move) Verify(ctx context.Context) (t Totals, err error) {
 }
 
 func (m *Move) differs(what string) error {
-	return fmt.Errorf("the %s of the target differs from the source's. Does anything else write to %s or its bucket?", what, m.Records.Database)
+	return fmt.Errorf("the %s in the target differs from the source. Does another program write to %s or its bucket?", what, m.Records.Database)
 }
 
-// Finish gives the target its identity. From then on services can use it.
+// Finish gives the target its identity, so that services can use it.
 func (m *Move) Finish(ctx context.Context) error {
 	id := m.identity.GetFields()["id"].GetStringValue()
 	m.step("claim the bucket")

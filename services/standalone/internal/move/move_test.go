@@ -112,7 +112,7 @@ func (w *world) move(id string) *move.Move {
 	return &move.Move{ID: id, From: w.source, Records: records, Objects: objects, Ordered: []string{"events"}}
 }
 
-// run does a whole move.
+// run begins a move, makes one pass and verifies it.
 func run(t *testing.T, m *move.Move) (move.Changes, move.Totals) {
 	t.Helper()
 	if err := m.Begin(t.Context()); err != nil {
@@ -159,21 +159,21 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	m := w.move("m1")
 	first, totals := run(t, m)
 	if first.Records != 602 || totals.Records != 602 || totals.Objects != 2 {
-		t.Errorf("the first pass %+v, totals %+v", first, totals)
+		t.Errorf("the first pass = %+v with the totals %+v, want 602 records and 2 objects", first, totals)
 	}
 	to := "projects/" + cloudtest.Project + "/databases/(default)/documents/links/b"
 	a := w.fields("links/a")
 	if got := a["to"].(*gc.DocumentRef).Path; got != to {
-		t.Errorf("a reference leads to %s", got)
+		t.Errorf("a reference has the path %s, want %s", got, to)
 	}
 	if got := a["all"].([]any)[0].(map[string]any)["to"].(*gc.DocumentRef).Path; got != to+"/days/1" {
-		t.Errorf("a nested reference leads to %s", got)
+		t.Errorf("a nested reference has the path %s, want %s/days/1", got, to)
 	}
 	if o, err := m.Objects.Stat(t.Context(), "film"); err != nil || o.Moved == nil || o.Generation != o.Moved.Generation {
-		t.Errorf("an object has %+v, %v", o, err)
+		t.Errorf("Stat of a moved object = %+v, %v, want its generation in the source", o, err)
 	}
 
-	// Another process copies only what differs: here a change, a deletion, and a replaced object.
+	// Another process copies only the differences: a changed and a deleted record, and two objects.
 	w.set("many/1", map[string]any{"n": -1})
 	if _, err := w.db.Doc("many/2").Delete(t.Context()); err != nil {
 		t.Fatal(err)
@@ -183,42 +183,41 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	m = w.move("m1")
 	second, totals := run(t, m)
 	if want := (move.Changes{Records: 1, Deleted: 1, Objects: 2, Bytes: 10}); second != want {
-		t.Errorf("the second pass %+v, want %+v", second, want)
+		t.Errorf("the second pass = %+v, want %+v", second, want)
 	}
 	if totals.Records != 601 || totals.Objects != 1 || totals.Bytes != 10 {
-		t.Errorf("totals %+v", totals)
+		t.Errorf("the totals are %+v, want 601 records and 1 object with 10 bytes", totals)
 	}
 	var film strings.Builder
 	if _, err := m.Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "a new film" {
-		t.Errorf("the film is %q, %v", film.String(), err)
+		t.Errorf("the moved object is %q, %v, want a new film", film.String(), err)
 	}
 
-	// Services see the target only after Finish.
+	// Services can use the target only after Finish.
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: w.target.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	if _, err := db.Identity(t.Context()); !errors.Is(err, firestoredb.ErrFormat) {
-		t.Errorf("a service during the move gets %v", err)
+		t.Errorf("Identity during the move = %v, want ErrFormat", err)
 	}
 	if err := m.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	identity, err := db.Identity(t.Context())
 	if err != nil || !strings.HasSuffix(identity, "#db_1") {
-		t.Errorf("the identity is %s, %v", identity, err)
+		t.Errorf("the identity is %s, %v, want that of the source", identity, err)
 	}
 	if err := m.Objects.Claim(t.Context(), identity); err != nil {
-		t.Errorf("the bucket: %v", err)
+		t.Errorf("Claim of the bucket = %v, want no error", err)
 	}
 	if err := w.move("m1").Begin(t.Context()); !errors.Is(err, move.ErrFinished) {
-		t.Errorf("once more: %v", err)
+		t.Errorf("Begin after Finish = %v, want ErrFinished", err)
 	}
 }
 
-// TestEventsKeepTheirOrder is about events whose place in the feed is not given yet: it follows
-// from the times at which they were created.
+// Events that have no place in the feed yet get it in the order of their creation times.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := start(t)
@@ -239,7 +238,7 @@ func TestEventsKeepTheirOrder(t *testing.T) {
 		got = append(got, d.Ref.ID)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("the order is %v", got)
+		t.Errorf("the order is %v, want %v", got, want)
 	}
 }
 
@@ -264,12 +263,12 @@ func TestATargetThatIsInUseIsLeftAlone(t *testing.T) {
 			w.put("media", "film", "other")
 			use(w)
 			if err := w.move("m1").Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "Use a new") {
-				t.Errorf("it begins: %v", err)
+				t.Errorf("Begin = %v, want an error with advice", err)
 			}
 			if name == "an object" {
 				var film strings.Builder
 				if _, err := w.move("x").Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "film" {
-					t.Errorf("the film is %q, %v", film.String(), err)
+					t.Errorf("the object in the target is %q, %v, want it unchanged", film.String(), err)
 				}
 			}
 		})
@@ -312,9 +311,9 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if totals, err := m.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "verify: ") {
-				t.Errorf("it finds nothing: %+v, %v", totals, err)
+				t.Errorf("Verify = %+v, %v, want an error", totals, err)
 			}
-			// The next pass of another process mends it.
+			// The next pass of another process repairs the target.
 			run(t, w.move("m1"))
 		})
 	}

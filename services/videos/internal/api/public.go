@@ -1,8 +1,8 @@
 // Package api serves the HTTP API of videos: it reads requests, leaves decisions to the
 // domain, and writes responses as the API document defines them. It also receives
-// auth's decisions about accounts and storage's notifications. The notification route
-// is public, so the service verifies each notification, and uses it only as a hint to
-// check storage.
+// decisions about accounts from auth and notifications from storage. The notification
+// route is public, so the service verifies each notification and uses it only as a hint
+// to check storage.
 package api
 
 import (
@@ -100,10 +100,10 @@ func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
 }
 
-// maxQuery bounds the text of a search, in bytes. A search uses only the first few words.
+// maxQuery is the maximum length of a search text in bytes. A search uses only the first few words.
 const maxQuery = 500
 
-// maxTagFilters bounds the tags of a filter.
+// maxTagFilters is the maximum number of tags in a filter.
 const maxTagFilters = 5
 
 func filterOf(c *fiber.Ctx) (f video.Filter, bad []apierr.Detail) {
@@ -176,8 +176,8 @@ func (h public) create(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, p, fields.Unknown))
 }
 
-// pageOf returns the Origin header, or "" if it is not an origin. The origin belongs to the
-// page that sent the request, or to the page on behalf of which a server sent it.
+// pageOf returns the Origin header, or "" if it is not an origin. The header names the page
+// that sent the request, or the page for which a server sent it.
 func pageOf(c *fiber.Ctx) string {
 	origin := c.Get(fiber.HeaderOrigin)
 	u, err := url.Parse(origin)
@@ -190,8 +190,8 @@ func pageOf(c *fiber.Ctx) string {
 
 func (h public) get(c *fiber.Ctx) error {
 	by := identity.FromContext(c.UserContext())
-	// Only callers that may write get the upload URL, so Get renews an upload URL that
-	// expires soon only for them.
+	// Only callers that may write get the upload URL. Get therefore renews an upload URL that
+	// expires soon for these callers only.
 	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ https://s/1080p.mp4?sig=a
 	playlist, size := MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")
 	// TestReader also reads the playlist byte by byte.
 	if err := iotest.TestReader(playlist, []byte(want)); err != nil || size != len(want) {
-		t.Errorf("TestReader of the media playlist of %d bytes, want %d bytes: %v", size, len(want), err)
+		t.Errorf("the media playlist has %d bytes, want %d; TestReader returned %v, want no error", size, len(want), err)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestMonoIsDeclaredAsMonoAndAnUnknownCountNotAtAll(t *testing.T) {
 		o := sample()
 		o.Audio.Channels = channels
 		if got := MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name }); !strings.Contains(got, want) {
-			t.Errorf("with %d channels the playlist lacks %s:\n%s", channels, want, got)
+			t.Errorf("the playlist for %d channels does not contain %s:\n%s", channels, want, got)
 		}
 	}
 }
