@@ -204,9 +204,19 @@ func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
 	w.restore()
 	w.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
-	eventually(t, "the service notices the outage", func() bool {
+	// The service notices an outage when calls have failed for a second, at least five of them.
+	var failing time.Time
+	failed := 0
+	eventually(t, "calls that have failed for long enough", func() bool {
 		began := time.Now()
-		return r.call(key, "GET", "/api/v1/webhooks/"+h.ID, nil).status == 503 && time.Since(began) < 500*time.Millisecond
+		if r.call(key, "GET", "/api/v1/webhooks/"+h.ID, nil).status != 503 {
+			failed = 0
+			return false
+		}
+		if failed++; failed == 1 {
+			failing = began
+		}
+		return failed >= 10 && time.Since(failing) > 2*time.Second
 	})
 	w.Firestore.Faults().Clear()
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
