@@ -151,7 +151,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	k.to("^input Name")
 	check(t, v.InsertText("Noor"))
 	k.press(input.Enter)
-	k.shows("It works once")
+	k.shows("It works only once")
 
 	k.to("^button Sign out")
 	k.press(input.Enter)
