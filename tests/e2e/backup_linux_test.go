@@ -145,7 +145,9 @@ func allowed(versions []version, began, ended time.Time) (urls []string) {
 type shot struct {
 	id     string
 	erased bool
-	bytes  map[string][sha256.Size]byte
+	// published is set if the last version was published before the program was killed.
+	published bool
+	bytes     map[string][sha256.Size]byte
 }
 
 // load is an installation that receives writes and visits.
@@ -395,17 +397,22 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 // prepares the video again in a new attempt. finished returns the video's files.
 func (s *load) finished(f *shot) map[string][sha256.Size]byte {
 	s.t.Helper()
-	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool {
-		text, err := os.ReadFile(s.data("linkreel.log")) // a restart truncates it
-		check(s.t, err)
-		for line := range strings.Lines(string(text)) {
-			if strings.Contains(line, `"video published"`) && strings.Contains(line, f.id) && strings.Contains(line, `"final":true`) {
-				return true
-			}
-		}
-		return false
-	})
+	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool { return f.published || s.published(f) })
 	return s.account.isReady(f.id)
+}
+
+// published reports whether the program's log says that the last version of the video is published.
+// A restart truncates the log.
+func (s *load) published(f *shot) bool {
+	s.t.Helper()
+	text, err := os.ReadFile(s.data("linkreel.log"))
+	check(s.t, err)
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"video published"`) && strings.Contains(line, f.id) && strings.Contains(line, `"final":true`) {
+			return true
+		}
+	}
+	return false
 }
 
 // same checks that a video has the same files as earlier.
@@ -766,6 +773,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 			t.Errorf("a failed backup of a killed program left a new backup: %v, %s", err, out)
 		}
 		all = append(all, s.complete(dir)) // from the data directory
+		unfinished.published = s.published(unfinished)
 		p, _ = i.up()
 		s.down.Store(false)
 		down += time.Since(died)
