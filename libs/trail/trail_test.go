@@ -341,15 +341,22 @@ func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	}
 }
 
-// TestATrailInABucket writes and reads objects. Its names are the same in a folder.
-func TestATrailInABucket(t *testing.T) {
-	t.Parallel()
+// bucket starts a storage server and returns a client of its bucket "media".
+func bucket(t *testing.T) (*cloudtest.Cloud, *objectstore.Store) {
+	t.Helper()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
 	objects, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: cloud.PublicURL, Endpoint: cloud.APIURL, Key: cloud.Key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = objects.Close() }()
+	t.Cleanup(func() { _ = objects.Close() })
+	return cloud, objects
+}
+
+// TestATrailInABucket writes and reads objects. Its names are the same in a folder.
+func TestATrailInABucket(t *testing.T) {
+	t.Parallel()
+	_, objects := bucket(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	store := trail.OpenBucket(objects, "media")
 	l := trail.Open(trail.Config{Store: store, Installation: ours, Now: func() time.Time { return now }})
@@ -596,12 +603,7 @@ func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 // TestABucketThatRefusesAFileStopsTheRead lists a trail whose objects nobody may read.
 func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 	t.Parallel()
-	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
-	objects, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: cloud.PublicURL, Endpoint: cloud.APIURL, Key: cloud.Key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = objects.Close() }()
+	cloud, objects := bucket(t)
 	store := trail.OpenBucket(objects, "media")
 	add(t, trail.Open(trail.Config{Store: store, Installation: ours}), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403, Times: 3})
