@@ -21,27 +21,27 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Found is what was read of a trail.
+// Found is the result of reading a trail.
 type Found struct {
 	// Problems has a sentence about each file that is damaged, or that is missing although it was
-	// listed. They change nothing about the others.
+	// listed. The other files are not affected.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
-	count    map[string]int             // by installation, with notes that others replaced
+	count    map[string]int             // by installation, including notes that later ones replaced
 }
 
 // readAtOnce is how many files are read at the same time.
 const readAtOnce = 16
 
-// What cannot be read is tried this often, with pauses that double.
+// readTries is how often a read is attempted. The pause doubles after each attempt.
 const readTries = 5
 
 var readPause = 200 * time.Millisecond
 
-// Read reads a trail. If since is set, it reads only days that can have decisions from then
-// on: it reads two more, because clocks differ, and notes may wait. It fails if the trail
-// cannot be listed to its end, or if a file of it stays unreadable: such a file may say what has
-// ended, and only its bytes can tell that it is damaged.
+// Read reads a trail. If since is set, it reads only the days that may contain later decisions.
+// It starts two days early, because clocks differ and notes may have waited before they were
+// written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
+// the file's content, nobody can tell whether it is damaged or says that a right has ended.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
@@ -54,7 +54,7 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the trail of what ended: %w", err)
+		return nil, fmt.Errorf("read the revocation trail: %w", err)
 	}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -83,24 +83,24 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("read the trail of what ended: %w", err)
+		return nil, fmt.Errorf("read the revocation trail: %w", err)
 	}
 	slices.Sort(found.Problems)
 	return found, nil
 }
 
-// list returns the names of the files of a trail, and problems with what else is there.
+// list returns the names of a trail's files, and a sentence about each other entry.
 func list(ctx context.Context, from Store, first string) (names, problems []string, err error) {
 	for name, err := range from.List(ctx, first) {
 		_, day := dayOf(name)
 		switch {
 		case err != nil && (name == from.String() || !useless(err)):
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		case err != nil: // a day that was removed meanwhile
+		case err != nil: // the day has been removed in the meantime
 		case !day:
 			err = errors.New("is not a day of the trail")
 		case path.Ext(name) != ending:
-			err = errors.New("is not a note of the trail")
+			err = errors.New("is not a file of the trail")
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
@@ -111,7 +111,7 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 	return names, problems, nil
 }
 
-// patiently repeats a read of a disk or a bucket that does not answer for the moment.
+// patiently repeats a read if the disk or the bucket temporarily fails.
 func patiently(ctx context.Context, read func() error) error {
 	pause := readPause
 	for try := 1; ; try++ {
@@ -123,8 +123,8 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// useless reports whether an error says that a file is missing or has no notes. Any other
-// error says nothing about what is in it.
+// useless reports whether an error means that a file is missing or contains no notes. Any other
+// error reveals nothing about the file's content.
 func useless(err error) bool {
 	for _, known := range []error{fs.ErrNotExist, objectstore.ErrNotFound, objectstore.ErrEncoded, errTooLarge, errNoFile} {
 		if errors.Is(err, known) {
@@ -152,8 +152,8 @@ func (f *Found) add(notes []Note) {
 	}
 }
 
-// Of returns the note of an installation about each thing that counts, oldest first. others
-// has a sentence about each other installation whose notes are in the same place.
+// Of returns the note that counts about each thing of an installation, oldest first. others has a
+// sentence about each other installation that has notes in the same place.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {
@@ -163,22 +163,22 @@ func (f *Found) Of(installation string) (notes []Note, others []string) {
 	})
 	for _, of := range slices.Sorted(maps.Keys(f.notes)) {
 		if of != installation {
-			others = append(others, fmt.Sprintf("%d notes are of another installation (%q, and this one is %q). They are not applied.", f.count[of], of, installation))
+			others = append(others, fmt.Sprintf("%d notes were written by another installation (%q; this one is %q). They are not applied.", f.count[of], of, installation))
 		}
 	}
 	return notes, others
 }
 
-// parse returns the notes before the first line that is damaged.
+// parse returns the notes before the first damaged line.
 func parse(text []byte) (notes []Note, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		var n Note
 		if err := json.Unmarshal(lines.Bytes(), &n); err != nil {
-			return notes, errors.New("is damaged or half written")
+			return notes, errors.New("is damaged or incomplete")
 		}
 		if n.ID == "" || n.At.IsZero() {
-			return notes, errors.New("has a note without an id or a time")
+			return notes, errors.New("contains a note without an id or a time")
 		}
 		notes = append(notes, n)
 	}

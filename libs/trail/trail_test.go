@@ -34,7 +34,7 @@ func flush(t *testing.T, l *trail.Log) {
 	}
 }
 
-// clock starts at noon and moves by a second with each reading.
+// clock starts at noon and advances by a second with each reading.
 func clock() func() time.Time {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return func() time.Time { now = now.Add(time.Second); return now }
@@ -96,8 +96,7 @@ func TestTheLastNoteAboutAThingCounts(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsNamedAndChangesNothing reads a trail with files that are half
-// written, doubled, or not of the trail.
+// The test reads a trail with files that are incomplete, duplicated, or not part of the trail.
 func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -122,12 +121,12 @@ func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 		t.Errorf("notes %v, problems %q; want one note and four problems", notes, problems)
 	}
 	if _, err := trail.Read(t.Context(), trail.Folder(filepath.Join(dir, "none")), time.Time{}); err == nil {
-		t.Error("a trail that is lost is not told")
+		t.Error("Read of a missing trail succeeded, want an error")
 	}
 }
 
-// TestAFolderIsReadWhateverItsName reads a trail in a folder whose name is a pattern, with a
-// file in place of a day, and a line that is too long.
+// The folder's name looks like a glob pattern. The trail has a file in place of a day, and a line
+// that is too long.
 func TestAFolderIsReadWhateverItsName(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit[1")
@@ -150,23 +149,23 @@ func TestANoteThatCannotBeWrittenWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
 	l := open(t, dir, clock())
-	if err := os.Remove(dir); err != nil { // as a disk that is not mounted
+	if err := os.Remove(dir); err != nil { // like a disk that is not mounted
 		t.Fatal(err)
 	}
 	err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	if apierr.CodeOf(err) != apierr.Unavailable || !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("error %v, want UNAVAILABLE", err)
+		t.Fatalf("Add to a missing folder returned %v, want UNAVAILABLE", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
 	if notes, _ := readAll(t, trail.Folder(dir)); len(notes) != 2 {
-		t.Errorf("notes %v", notes)
+		t.Errorf("notes are %v, want key_1 and key_2", notes)
 	}
 }
 
-// TestOldDaysGo also shows that a day that is too old goes only while newer ones are written.
+// A day that is too old is removed only when newer notes are written.
 func TestOldDaysGo(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -181,7 +180,7 @@ func TestOldDaysGo(t *testing.T) {
 	}
 }
 
-// TestAClockThatJumpedRemovesLittle sets the clock forward by 14 years.
+// The test sets the clock forward by 14 years.
 func TestAClockThatJumpedRemovesLittle(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -196,7 +195,7 @@ func TestAClockThatJumpedRemovesLittle(t *testing.T) {
 	next(14, 0)
 	next(0, 1)
 	l.Settle()
-	if days, err := os.ReadDir(dir); err != nil || len(days) != 98 { // each of the two new days has removed two
+	if days, err := os.ReadDir(dir); err != nil || len(days) != 98 { // each of the two new days removes two old ones
 		t.Errorf("%d days are left, %v; want 98", len(days), err)
 	}
 }
@@ -205,11 +204,11 @@ func TestWithoutAFolderNothingIsNoted(t *testing.T) {
 	t.Parallel()
 	l := trail.Open(trail.Config{})
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); l != nil || err != nil {
-		t.Errorf("log %v, error %v", l, err)
+		t.Errorf("Open = %v, and Add returned %v; want nil and no error", l, err)
 	}
 }
 
-// TestRepeatedRevocationsWriteNothing is about a caller in a loop, who would fill the disk.
+// A caller in a loop must not fill the disk.
 func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -224,8 +223,7 @@ func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 	}
 }
 
-// TestAChangeThatNeedsNoNoteWritesWhatWaits also shows that such a change succeeds while the
-// folder is away.
+// A change that needs no note also succeeds while the folder is missing.
 func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -249,7 +247,7 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	}
 }
 
-// hanging is a store whose disk does not answer until it is released.
+// hanging is a store on a disk that hangs until it is released.
 type hanging struct {
 	trail.Folder
 	release chan struct{}
@@ -260,8 +258,8 @@ func (h hanging) Create(ctx context.Context, at time.Time, text []byte) (time.Ti
 	return h.Folder.Create(ctx, at, text)
 }
 
-// TestADiskThatHangsKeepsNobodyLong is about a network disk: everybody gets an answer within
-// seconds, at the same time, and the notes are written when the disk is back.
+// If a network disk hangs, all callers get an error within seconds, and not one after the other. The
+// notes are written once the disk is available again.
 func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -279,21 +277,21 @@ func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 		}
 		wg.Wait()
 		if took := time.Since(began); took > 6*time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("the calls took %v, want at most 6 s", took)
 		}
-		add(t, l) // needs no note, so it waits for nothing
+		add(t, l) // needs no note, so it does not wait
 		if took := time.Since(began); took > 6*time.Second {
-			t.Errorf("a change without a note waited too: %v", took)
+			t.Errorf("after a change without a note, %v have passed, want at most 6 s", took)
 		}
 		close(store.release)
 		flush(t, l)
 		if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 20 || len(problems) > 0 {
-			t.Errorf("%d notes, %v", len(notes), problems)
+			t.Errorf("the trail has %d notes and the problems %q, want 20 notes and no problems", len(notes), problems)
 		}
 	})
 }
 
-// TestWhatEndedForGoodCountsWhateverTheTimes writes notes with a clock that is set back.
+// The clock is set back between the notes.
 func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -310,7 +308,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsSetBackChangesNoOrder is about notes without a time of the database.
+// The notes have no time from the database, so the log's own clock counts.
 func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -320,11 +318,11 @@ func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 		now = now.Add(-time.Hour)
 	}
 	if notes, _ := readAll(t, trail.Folder(dir)); names(notes) != "member.role mem_1 member" {
-		t.Errorf("notes are %s", names(notes))
+		t.Errorf("notes are %s, want member.role mem_1 member", names(notes))
 	}
 }
 
-// TestNotesOfAnotherInstallationAreTold reads a folder into which two installations wrote.
+// Two installations have written into one folder.
 func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -332,12 +330,12 @@ func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	other := trail.Open(trail.Config{Store: trail.Folder(dir), Installation: func(context.Context) (string, error) { return "db_2", nil }})
 	add(t, other, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
 	notes, problems := readAll(t, trail.Folder(dir))
-	if names(notes) != "key.revoked key_1" || len(problems) != 1 || !strings.Contains(problems[0], `2 notes are of another installation ("db_2"`) {
-		t.Errorf("notes %s, told %q", names(notes), problems)
+	if names(notes) != "key.revoked key_1" || len(problems) != 1 || !strings.Contains(problems[0], `2 notes were written by another installation ("db_2"`) {
+		t.Errorf("notes are %s and the reports %q, want only key_1 and a report about db_2", names(notes), problems)
 	}
 }
 
-// TestATrailInABucket writes and reads objects. Its names are the same in a folder.
+// Objects in a bucket have the same names as files in a folder.
 func TestATrailInABucket(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
@@ -363,27 +361,27 @@ func TestATrailInABucket(t *testing.T) {
 		found = append(found, o.Name)
 	}
 	if len(found) != 3 || !strings.HasPrefix(found[0], "audit/2026-03-01/120000.000000-") || !strings.HasPrefix(found[1], "audit/2026-03-11/120000.000000-") {
-		t.Errorf("objects %q", found)
+		t.Errorf("the bucket contains %q, want a file for 2026-03-01, a file for 2026-03-11, and notes.txt", found)
 	}
 	if notes, problems := readAll(t, store); names(notes) != "key.revoked key_1, key.revoked key_2" || len(problems) != 1 {
-		t.Errorf("notes %s, problems %q", names(notes), problems)
+		t.Errorf("notes are %s and problems %q, want key_1, key_2 and one problem", names(notes), problems)
 	}
 	later, err := trail.Read(t.Context(), store, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if notes, _ := later.Of("db_1"); names(notes) != "key.revoked key_2" {
-		t.Errorf("since the second day, notes are %s", names(notes))
+		t.Errorf("since the second day, notes are %s, want key.revoked key_2", names(notes))
 	}
 	if err := store.RemoveDay(t.Context(), "2026-03-01"); err != nil {
 		t.Fatal(err)
 	}
 	if notes, _ := readAll(t, store); names(notes) != "key.revoked key_2" {
-		t.Errorf("after the first day was removed, notes are %s", names(notes))
+		t.Errorf("after the first day was removed, notes are %s, want key.revoked key_2", names(notes))
 	}
 }
 
-// TestABucketThatIsAwayMakesNotesWait also shows that a trail that cannot be listed is an error.
+// The bucket is unreachable. Add must keep the note, and Read must fail.
 func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	t.Parallel()
 	objects, err := objectstore.Open(t.Context(), objectstore.Config{
@@ -399,11 +397,11 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 		t.Errorf("error %v, want UNAVAILABLE", err)
 	}
 	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
-		t.Error("a trail that cannot be listed is not told")
+		t.Error("Read succeeded although the trail cannot be listed, want an error")
 	}
 }
 
-// failing is a trail on a disk that fails. Each function may be nil.
+// failing is a trail on a disk that fails.
 type failing struct {
 	trail.Folder
 	read func(name string) error
@@ -426,8 +424,8 @@ func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// TestWhatCannotBeReadForAMomentIsReadAgain is about errors that say nothing about a file: a disk
-// that does not answer, a right that is missing. Only what was read can be damaged.
+// Errors of the disk and missing permissions reveal nothing about a file's content, so Read retries.
+// Only a file that was read can count as damaged.
 func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -450,19 +448,19 @@ func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 				found, err := trail.Read(t.Context(), store, time.Time{})
 				if stops {
 					if !errors.Is(err, broken) || !strings.Contains(err.Error(), "2026-03-01") {
-						t.Errorf("%s fails with %v for good: %v, want an error that names what was read", what, broken, err)
+						t.Errorf("if every %s fails with %v, Read = %v, want that error with the name of the file or day", what, broken, err)
 					}
 					continue
 				}
 				if err != nil || found.Count() != 1 || len(found.Problems) > 0 {
-					t.Errorf("%s fails with %v %d times: %v, %v", what, broken, times, found, err)
+					t.Errorf("if a %s fails with %v %d times, Read = %v, %v, want one note and no problems", what, broken, times, found, err)
 				}
 			}
 		}
 	}
 }
 
-// TestAFileThatIsGoneStopsNobody also has a folder with the name of a file.
+// One file is a dangling link, and another one is a folder.
 func TestAFileThatIsGoneStopsNobody(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -475,7 +473,7 @@ func TestAFileThatIsGoneStopsNobody(t *testing.T) {
 	}
 }
 
-// TestABucketThatRefusesAFileStopsTheRead lists a trail whose objects nobody may read.
+// The trail can be listed, but its objects cannot be read.
 func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
@@ -488,15 +486,15 @@ func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 	add(t, trail.Open(trail.Config{Store: store, Installation: ours}), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403, Times: 3})
 	if notes, problems := readAll(t, store); len(notes) != 1 || len(problems) > 0 {
-		t.Errorf("after three refusals: notes %v, problems %q", notes, problems)
+		t.Errorf("after three refused reads, notes are %v and problems %q, want one note and no problems", notes, problems)
 	}
 	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403})
 	if found, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
-		t.Errorf("while all is refused: %+v, want an error", found)
+		t.Errorf("while all reads are refused, Read = %+v, want an error", found)
 	}
 }
 
-// TestNotesThatWaitAreMeasured runs alone, because all logs share the gauge.
+// The test does not run in parallel, because all logs share the gauge.
 func TestNotesThatWaitAreMeasured(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	l := open(t, dir, clock())
@@ -507,10 +505,10 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	var since float64
 	for _, id := range []string{"key_1", "key_2"} {
 		if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: id}); err == nil {
-			t.Fatal("a note was written into a missing folder")
+			t.Fatal("Add succeeded although the folder is missing, want an error")
 		}
 		if got := trail.WaitingSince(); got < began || since != 0 && got != since {
-			t.Errorf("notes wait since %v, want the time of the first (%v)", got, since)
+			t.Errorf("notes have been waiting since %v, want since the first note (%v)", got, since)
 		}
 		since = trail.WaitingSince()
 	}
@@ -519,6 +517,6 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	}
 	flush(t, l)
 	if got := trail.WaitingSince(); got != 0 {
-		t.Errorf("all is written, and notes wait since %v", got)
+		t.Errorf("after all notes were written, the gauge is %v, want 0", got)
 	}
 }

@@ -185,8 +185,8 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 				t.Errorf("run %d reported %q, want %s mentioned: %t", n+1, told, of, wanted > 0)
 			}
 		}
-		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
-			t.Errorf("run %d reported %q, want %d sentences, notes about 4 things and the lost changes among them", n+1, said, 4+wanted)
+		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 records") || !strings.Contains(told, "Later changes to passwords, passkeys, access rules") {
+			t.Errorf("run %d reported %q, want %d sentences, notes about 4 records and the lost changes among them", n+1, said, 4+wanted)
 		}
 	}
 	again := start(t, copied.config())
