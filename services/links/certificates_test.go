@@ -143,6 +143,9 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 		a.front.Store(&handler)
 	}
 	a.begin(t)
+	// Pebble stores a new account first and completes it after that. A second request with the
+	// same key, as by another replica, would read the account in between.
+	var registering sync.Mutex
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.broken.Load() {
 			a.refused.Add(1)
@@ -156,8 +159,14 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 			a.held.Add(1)
 			<-*hold
 		}
+		if !strings.HasPrefix(r.URL.Path, "/sign-me-up") {
+			(*a.front.Load()).ServeHTTP(w, r)
+			return
+		}
+		registering.Lock()
+		defer registering.Unlock()
 		(*a.front.Load()).ServeHTTP(w, r)
-		if account := w.Header().Get("Location"); strings.HasPrefix(r.URL.Path, "/sign-me-up") && account != "" {
+		if account := w.Header().Get("Location"); account != "" {
 			a.accounts.Store(account, true)
 		}
 	}))

@@ -22,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -179,6 +180,10 @@ func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	return sentence, cause
 }
 
+// closedIdle is the text of an error of net/http, which does not export it: the receiver
+// closed the connection before it had received any of the request.
+const closedIdle = "http: server closed idle connection"
+
 func (p Policy) sentence(err error) (string, webhook.Cause) {
 	var (
 		blocked *BlockedError
@@ -209,7 +214,8 @@ func (p Policy) sentence(err error) (string, webhook.Cause) {
 		return "The receiver could not be reached.", webhook.CauseTLS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "The receiver refused the connection.", webhook.CauseRefused
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.HasSuffix(err.Error(), closedIdle):
 		return "The receiver closed the connection before it answered.", webhook.CauseClosed
 	}
 	return "The receiver could not be reached.", webhook.CauseOther

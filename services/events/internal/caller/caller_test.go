@@ -508,8 +508,14 @@ func TestFailuresHaveACause(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {
-				t.Errorf("the call returned %+v, want the cause %s", r, tt.want)
+			calls := 1
+			if tt.want == webhook.CauseClosed {
+				calls = 1000 // net/http has a different error if the connection closes before the request is written
+			}
+			for range calls {
+				if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {
+					t.Fatalf("the call returned %+v, want the cause %s", r, tt.want)
+				}
 			}
 		})
 	}
