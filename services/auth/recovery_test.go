@@ -1,7 +1,11 @@
 package auth_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,5 +68,45 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 	last := resume(`"webhooks":true,"janitor":true`)
 	if last.JanitorPaused || *last.WebhooksResumedAt != *first.WebhooksResumedAt {
 		t.Errorf("after the janitor was resumed the recovery is %+v, want nothing paused and the same time for webhooks", last)
+	}
+}
+
+// journal is a log in memory.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// The test replaces the log of the process, so it is not parallel.
+func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
+	var log journal
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	w := newWorld(t)
+	r := start(t, w.config())
+	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`), 200, "")
+	if strings.Contains(log.String(), "action=recovery.resumed") {
+		t.Errorf("a resume without a restore is in the log:\n%s", &log)
+	}
+	made, err := restored.Write(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), time.UnixMilli(1_790_000_000_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"`+made.ID+`","webhooks":true}`), 200, "")
+	if !strings.Contains(log.String(), "action=recovery.resumed restore="+made.ID) {
+		t.Errorf("the resume of a restore is not in the log:\n%s", &log)
 	}
 }

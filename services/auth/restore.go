@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/trail"
@@ -41,7 +43,8 @@ var ErrEmpty = errors.New("the database has no accounts: is it the restored one?
 
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
 // links, device codes, and the rights that ended according to the trail. No service may use the
-// database yet. Recover may be repeated. If it cannot read the trail, it changes nothing.
+// database yet. Recover may be repeated, even after an error. If it cannot read the trail, it
+// changes nothing.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
 	if r.Trail != nil {
@@ -123,29 +126,57 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 // the running services finish erasures and takedowns, which take longer. EndAgain calls tell
 // with a sentence about each note that changed something or that requires the operator to act.
 // A note has no effect if the backup does not contain its record, or contains it in the noted
-// state already. A note that cannot be applied is reported, and the others are still applied.
-// EndAgain fails only if ctx ends.
+// state already. A note that can never be applied is reported, and the others are still applied.
+// The last sentence counts such notes. If the database does not answer for longer than
+// [patience], or if ctx ends, EndAgain fails and does not apply the remaining notes. The caller
+// may repeat it.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
+	return endAgain(ctx, db, notes, tell, patience)
+}
+
+func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string), patience time.Duration) error {
 	kept := open(db)
-	e := ending{
+	e := &ending{
 		store: kept, accounts: account.NewService(kept, nil, nil), members: member.NewService(kept, member.Provider{}, nil),
 		tenants: tenancy.NewService(kept, nil, nil), now: time.Now, tell: tell,
+		patience: patience,
 	}
 	ctx = events.WithActor(ctx, events.System)
-	for _, n := range notes {
-		err := e.apply(ctx, n)
+	failed := 0
+	for i, n := range notes {
+		err := e.patiently(ctx, n)
 		if ctx.Err() != nil {
-			return fmt.Errorf("apply the trail: %w", err)
+			return fmt.Errorf("apply the trail: %w", ctx.Err())
+		}
+		if passing(err) {
+			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end still work. "+
+				"Let nobody in, and repeat the restore, which is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
 		if err != nil { // the other notes must still be applied
-			e.sayf("Could not apply the note %s about %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
+			failed++
+			e.sayf("Not applied: %s of %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
 		}
+	}
+	if failed > 0 {
+		e.sayf("%d of %d notes were not applied. Repeat these decisions yourself before you let anybody in.", failed, len(notes))
 	}
 	return nil
 }
 
+// patience is how long [EndAgain] waits in total for a database that does not answer. It is much
+// longer than a failover takes, and than a breaker rejects calls after an outage.
+const patience = time.Minute
+
+// The pause between attempts to apply a note doubles from firstPause up to lastPause.
+const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
+
+// passing reports whether the same call may succeed later, because the note did not cause the error.
+func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
+
 // ending applies notes to records that nobody uses yet.
 type ending struct {
+	patience time.Duration
+	waited   time.Duration // for the database so far, for all notes
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service
@@ -154,9 +185,28 @@ type ending struct {
 	tell     func(string)
 }
 
-func (e ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
+// patiently applies a note. It retries while the database does not answer, until patience is used up.
+// Each attempt reads the records again, so it changes only what an earlier attempt did not change.
+func (e *ending) patiently(ctx context.Context, n trail.Note) error {
+	err := e.apply(ctx, n)
+	if !passing(err) || e.waited >= e.patience {
+		return err
+	}
+	e.sayf("Not applied yet: %s of %q: %v. Retrying.", n.Kind, n.ID, err)
+	began := time.Now()
+	defer func() { e.waited += time.Since(began) }()
+	for pause := firstPause; passing(err) && e.waited+time.Since(began) < e.patience; pause = min(2*pause, lastPause) {
+		if !outage.Pause(ctx, pause) {
+			return ctx.Err()
+		}
+		err = e.apply(ctx, n)
+	}
+	return err
+}
 
-func (e ending) apply(ctx context.Context, n trail.Note) error {
+func (e *ending) sayf(format string, a ...any) { e.tell(fmt.Sprintf(format, a...)) }
+
+func (e *ending) apply(ctx context.Context, n trail.Note) error {
 	for _, id := range []string{n.ID, cmp.Or(n.Account, n.ID), cmp.Or(n.Record, n.ID)} {
 		if !identity.ValidID(id) {
 			return fmt.Errorf("%q is not an id", id)
@@ -179,7 +229,7 @@ func (e ending) apply(ctx context.Context, n trail.Note) error {
 	return nil
 }
 
-func (e ending) key(ctx context.Context, n trail.Note) error {
+func (e *ending) key(ctx context.Context, n trail.Note) error {
 	k, err := e.store.Key(ctx, n.Account, n.ID)
 	if errors.Is(err, account.ErrNoKey) || err == nil && !k.Active(e.now()) {
 		return nil
@@ -194,11 +244,14 @@ func (e ending) key(ctx context.Context, n trail.Note) error {
 			return nil
 		}
 	}
+	if err := e.accounts.Revoke(ctx, n.Account, n.ID); err != nil {
+		return err
+	}
 	e.sayf("Revoked the key %s of the account %s.", n.ID, n.Account)
-	return e.accounts.Revoke(ctx, n.Account, n.ID)
+	return nil
 }
 
-func (e ending) member(ctx context.Context, n trail.Note) error {
+func (e *ending) member(ctx context.Context, n trail.Note) error {
 	m, err := e.members.Member(ctx, n.Account, n.ID)
 	if errors.Is(err, member.ErrNoMember) {
 		return nil
@@ -233,7 +286,7 @@ func (e ending) member(ctx context.Context, n trail.Note) error {
 	return err
 }
 
-func (e ending) account(ctx context.Context, n trail.Note) error {
+func (e *ending) account(ctx context.Context, n trail.Note) error {
 	a, err := e.store.Account(ctx, n.ID)
 	if errors.Is(err, account.ErrNoAccount) {
 		return nil
@@ -267,7 +320,7 @@ func (e ending) account(ctx context.Context, n trail.Note) error {
 	return nil
 }
 
-func (e ending) takedown(ctx context.Context, n trail.Note) error {
+func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 	t, err := e.store.Takedown(ctx, n.ID)
 	found := err == nil
 	if err != nil && !errors.Is(err, tenancy.ErrNoTakedown) {
@@ -282,9 +335,19 @@ func (e ending) takedown(ctx context.Context, n trail.Note) error {
 	if found && t.Phase == tenancy.InForce {
 		return nil
 	}
+	if !found {
+		t = tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before the data was restored from a backup. The reason is lost.", At: n.At},
+			Target:   tenant.Target{ID: n.Record}, Kind: n.To,
+		}
+	}
+	t.Phase = tenancy.Asked
+	if now := e.now(); t.At.After(now) { // the clocks of the database and of this machine differ
+		t.At = now
+	}
+	if err := e.store.PutTakedown(ctx, t); err != nil {
+		return err
+	}
 	e.sayf("Restored the takedown %s of %s.", n.ID, n.Record)
-	return e.store.PutTakedown(ctx, tenancy.Takedown{
-		Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before the data was restored from a backup. The reason is lost.", At: n.At},
-		Target:   tenant.Target{ID: n.Record}, Kind: n.To, Phase: tenancy.Asked,
-	})
+	return nil
 }

@@ -9,12 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/restored"
 	"github.com/linkreel/linkreel/libs/trail"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 // notes returns the notes in the replica's trail and the problems with reading it.
@@ -105,9 +109,9 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It must report the unknown role, the account that was resumed, the unknown kind, the only
-	// owner, and five damaged notes.
-	if len(said) != 9 {
-		t.Errorf("EndAgain reported %d sentences, want 9: %q", len(said), said)
+	// owner, and five damaged notes. The last sentence counts these notes.
+	if len(said) != 10 || !strings.HasPrefix(said[9], "5 of 15 notes were not applied.") {
+		t.Errorf("EndAgain reported %d sentences, want 10 with a count of the damaged notes: %q", len(said), said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
 		t.Errorf("the account is %s, want it unchanged: %s", after, before)
@@ -234,6 +238,130 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].To != "admin" {
 		t.Errorf("the trail has the notes %v, want one with the role admin", notes)
+	}
+}
+
+// The first call takes the link down, but its note cannot be written yet. A repeated call must not
+// succeed before the note is written.
+func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
+	t.Parallel()
+	var cfg auth.Config
+	dir := filepath.Join(t.TempDir(), "audit")
+	r, h := beside(t, func(c *auth.Config, address string) {
+		c.LinksURL, c.AuditDir = address, dir
+		cfg = *c
+	})
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	const order = `{"linkId":"lnk_1","reason":"phishing"}`
+	for range 2 {
+		want(t, r.admin("POST", "/admin/v1/takedowns", order), 503, "UNAVAILABLE")
+		h.set(func() {
+			if len(h.takedowns) != 1 {
+				t.Errorf("the holder has %d takedowns, want one", len(h.takedowns))
+			}
+		})
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made := r.admin("POST", "/admin/v1/takedowns", order)
+	want(t, made, 201, "")
+	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].Kind != trail.TakenDown || notes[0].ID != made.field(t, "id") || notes[0].Record != "lnk_1" {
+		t.Errorf("the trail has the notes %v, want the takedown %s", notes, made.body)
+	}
+}
+
+// revoked creates keys. It returns the responses, and notes that revoke the keys.
+func (r replica) revoked(n int) (keys []answer, notes []trail.Note) {
+	r.t.Helper()
+	id, key := r.account("creator")
+	for range n {
+		k := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+		keys = append(keys, k)
+		notes = append(notes, trail.Note{Kind: trail.KeyRevoked, Account: id, ID: k.field(r.t, "id")})
+	}
+	return keys, notes
+}
+
+// A restore must not succeed while revoked keys still work. When it is repeated, it must apply every
+// note.
+func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := start(t, w.config())
+	keys, notes := r.revoked(3)
+	notes = append([]trail.Note{{Kind: trail.KeyRevoked, ID: "../x"}}, notes...)
+	var said []string
+	tell := func(line string) { said = append(said, line) }
+	answers := w.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	err := auth.EndAgainWithin(t.Context(), firestoredb.Use(w.Client(t), 200*time.Millisecond), notes, tell, time.Second)
+	answers()
+	if apierr.CodeOf(err) != apierr.Unavailable || !strings.Contains(err.Error(), "4 of 4 notes are not applied") || !strings.Contains(err.Error(), "repeat the restore") {
+		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and advice to repeat the restore", err)
+	}
+	if len(said) != 2 || !strings.HasPrefix(said[0], "Not applied:") || !strings.HasPrefix(said[1], "Not applied yet:") {
+		t.Errorf("EndAgain reported %q, want the damaged note and a retry of another one", said)
+	}
+	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, tell); err != nil {
+		t.Errorf("the repeated EndAgain returned %v, want no error", err)
+	}
+	for _, k := range keys {
+		want(t, r.api("GET", "/api/v1/account", k.field(t, "key"), ""), 401, "API_KEY_REVOKED")
+	}
+}
+
+func TestARestoreWaitsForTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]codes.Code{"away": codes.Unavailable, "contended": codes.Aborted, "slow": codes.DeadlineExceeded} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			r := start(t, w.config())
+			keys, notes := r.revoked(2)
+			answers := w.Firestore.Faults().Add(firestore.Fault{Code: code})
+			var said []string
+			err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), time.Second), notes, func(line string) {
+				said = append(said, line)
+				answers() // after the first failure
+			})
+			if err != nil || len(said) != 3 || !strings.HasPrefix(said[0], "Not applied yet:") {
+				t.Errorf("EndAgain returned %v and reported %q, want one failure and two revoked keys", err, said)
+			}
+			for _, k := range keys {
+				want(t, r.api("GET", "/api/v1/account", k.field(t, "key"), ""), 401, "API_KEY_REVOKED")
+			}
+		})
+	}
+}
+
+// One note is about a takedown in the backup. The other one comes from a database with a clock that
+// is ahead.
+func TestARestoredTakedownKeepsItsReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := w.Client(t).Collection("operatorTakedowns")
+	at := time.UnixMilli(1_790_000_000_000).UTC()
+	asked := map[string]any{"reason": "phishing", "at": at, "targetUrl": "https://go.example/x", "phase": "asked", "pending": true}
+	if _, err := list.Doc("tkd_kept").Set(t.Context(), asked); err != nil {
+		t.Fatal(err)
+	}
+	notes := []trail.Note{
+		{Kind: trail.TakenDown, ID: "tkd_kept", Record: "lnk_1", To: "link", At: at.Add(time.Second)},
+		{Kind: trail.TakenDown, ID: "tkd_lost", Record: "lnk_2", To: "link", At: time.Now().Add(time.Hour)},
+	}
+	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	for id, reason := range map[string]string{"tkd_kept": "phishing", "tkd_lost": "Taken down before the data was restored from a backup. The reason is lost."} {
+		snap, err := list.Doc(id).Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := snap.Data(); d["reason"] != reason || d["phase"] != "asked" || d["pending"] != true || d["at"].(time.Time).After(time.Now()) {
+			t.Errorf("takedown %s is %v, want the reason %q and a time in the past", id, d, reason)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -90,14 +91,29 @@ type Audit struct {
 	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 }
 
-// Open returns the trail, or nil if there is none. The caller closes it.
-func (a Audit) Open(ctx context.Context) (_ trail.Store, done func() error, err error) {
+// Open returns the trail, or nil if there is none. It creates the folder. The caller closes it.
+func (a Audit) Open(ctx context.Context) (trail.Store, func() error, error) {
+	return a.open(ctx, trail.OpenFolder)
+}
+
+// OpenToRead is [Audit.Open] for a restore. The folder must exist: the one of a disk that is not
+// mounted must not look like an empty trail.
+func (a Audit) OpenToRead(ctx context.Context) (trail.Store, func() error, error) {
+	return a.open(ctx, func(dir string) (trail.Folder, error) {
+		if _, err := os.Stat(dir); err != nil {
+			return "", fmt.Errorf("folder of the trail (is its disk mounted?): %w", err)
+		}
+		return trail.Folder(dir), nil
+	})
+}
+
+func (a Audit) open(ctx context.Context, folder func(string) (trail.Folder, error)) (_ trail.Store, done func() error, err error) {
 	done = func() error { return nil }
 	switch {
 	case a.AuditDir != "" && a.AuditBucket != "":
 		return nil, done, errors.New("set LINKREEL_AUDIT_DIR or LINKREEL_AUDIT_BUCKET, not both")
 	case a.AuditDir != "":
-		dir, err := trail.OpenFolder(a.AuditDir)
+		dir, err := folder(a.AuditDir)
 		if err != nil {
 			return nil, done, fmt.Errorf("LINKREEL_AUDIT_DIR: %w", err)
 		}

@@ -51,7 +51,7 @@ func restore(ctx context.Context, args []string, out io.Writer) error {
 	var notes trail.Store = trail.Folder(*audit) // not created: a mistake must not look like an empty trail
 	if *audit == "" || strings.HasPrefix(*audit, "gs://") {
 		var done func() error
-		if notes, done, err = from.Open(ctx); err != nil {
+		if notes, done, err = from.OpenToRead(ctx); err != nil {
 			return err
 		}
 		defer func() { _ = done() }()

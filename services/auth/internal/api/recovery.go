@@ -56,6 +56,9 @@ func (h recovery) resume(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if r.ID == "" { // the database was never restored
+		return httpapi.JSON(c, fiber.StatusOK, toRecovery(r))
+	}
 	slog.InfoContext(ctx, "audit", "action", "recovery.resumed", "restore", r.ID, "webhooks", body.Webhooks, "janitor", body.Janitor)
 	return httpapi.JSON(c, fiber.StatusOK, toRecovery(r))
 }

@@ -104,6 +104,36 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	}
 }
 
+// TakeDown works only for the link lnk_101.
+func (k *keeper) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
+	if o.Target.ID != "lnk_101" {
+		return tenant.Takedown{}, errors.New("this link cannot be taken down")
+	}
+	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID, Reason: o.Reason, At: o.At}, nil
+}
+
+// A takedown is settled even if more of them than one read returns cannot be settled.
+func TestTakedownsThatFailHideNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: &keeper{}}}, nil)
+	for i := range 102 {
+		err := w.PutTakedown(t.Context(), tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: fmt.Sprintf("tkd_%03d", i), Reason: "phishing", At: start},
+			Target:   tenant.Target{ID: fmt.Sprintf("lnk_%03d", i)}, Kind: tenant.KindLink, Phase: tenancy.Asked,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := tenants.Repeat(t.Context()); err == nil || !found {
+		t.Errorf("Repeat returned %v and error %v, want true and the errors of 101 takedowns", found, err)
+	}
+	if got, err := w.Takedown(t.Context(), "tkd_101"); err != nil || got.Phase != tenancy.InForce {
+		t.Errorf("the last takedown is %+v, %v; want it in force", got, err)
+	}
+}
+
 // meeting is a holder that answers a call only after a second one has arrived.
 type meeting struct {
 	tenant.Holder

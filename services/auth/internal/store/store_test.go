@@ -33,7 +33,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), outbox.Indexes}, Complete: true})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), outbox.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	n := &told{}
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})

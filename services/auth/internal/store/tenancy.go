@@ -38,7 +38,7 @@ func (s *Store) Accounts(
 	match func(account.Account) bool,
 ) (page []account.Account, next string, err error) {
 	for read := 0; read < scan; read += scanPage {
-		found, err := s.behind(ctx, s.db.Collection(accounts.collection).Query, after, scanPage)
+		found, err := behind(s.look(ctx), accounts, s.db.Collection(accounts.collection).Query, after, scanPage)
 		if err != nil {
 			return nil, "", err
 		}
@@ -60,18 +60,18 @@ func (s *Store) Accounts(
 	return page, after, nil
 }
 
-// behind lists accounts of a query by id, starting after the id after. If after is empty, it
-// starts with the first account.
-func (s *Store) behind(ctx context.Context, q firestore.Query, after string, limit int) ([]account.Account, error) {
+// behind lists the results of a query by id, starting after the id after. If after is empty, it
+// starts with the first one.
+func behind[T any](r reads, k kind[T], q firestore.Query, after string, limit int) ([]T, error) {
 	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
 		q = q.StartAfter(after)
 	}
-	return many(s.look(ctx), accounts, q)
+	return many(r, k, q)
 }
 
 // Pending lists accounts with a decision that has yet to take effect at every holder, by id.
 func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account.Account, error) {
-	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
+	return behind(s.look(ctx), accounts, s.where(accounts.collection, "pending", true), after, limit)
 }
 
 // erasingPage bounds how many erasures are read for the age of the oldest.
@@ -252,9 +252,9 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists takedowns with a change that the holder may not have applied.
-func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
-	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
+// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by id.
+func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int) ([]tenancy.Takedown, error) {
+	return behind(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true), after, limit)
 }
 
 // TakedownsOf lists at most limit takedowns of an account.
@@ -276,13 +276,33 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	if err != nil {
 		return err
 	}
+	return s.addNote(ctx, t, change.At())
+}
+
+// NoteTakedown writes the start or the end of a takedown to the trail again, for a call that
+// finds it made: the call that made it may have failed to write it.
+func (s *Store) NoteTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
+	var change *record.Tx
+	// A transaction, because its time orders this note and those of changes at the same time.
+	err = s.db.Tx(ctx, "note takedown", func(tx *record.Tx) (err error) {
+		change = tx
+		t, err = one(reads{s: s, tx: tx}, takedowns, id)
+		return err
+	})
+	if err != nil {
+		return t, err
+	}
+	return t, s.addNote(ctx, t, change.At())
+}
+
+func (s *Store) addNote(ctx context.Context, t tenancy.Takedown, at time.Time) error {
 	switch t.Phase {
 	case tenancy.InForce:
 		return s.Trail.Add(ctx, trail.Note{
-			Kind: trail.TakenDown, Account: t.AccountID, ID: t.ID, Record: t.RecordID, To: t.Takedown.Kind, At: change.At(),
+			Kind: trail.TakenDown, Account: t.AccountID, ID: t.ID, Record: t.RecordID, To: t.Takedown.Kind, At: at,
 		})
 	case tenancy.Lifting:
-		return s.Trail.Add(ctx, trail.Note{Kind: trail.Lifted, Account: t.AccountID, ID: t.ID, At: change.At()})
+		return s.Trail.Add(ctx, trail.Note{Kind: trail.Lifted, Account: t.AccountID, ID: t.ID, At: at})
 	}
 	return nil
 }

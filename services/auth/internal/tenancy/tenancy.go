@@ -44,9 +44,14 @@ type Store interface {
 	// Takedowns lists takedowns, newest first, starting after the takedown with the id after.
 	// It returns ErrNoTakedown if that takedown does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
+	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by
+	// id, starting after the id after.
+	UnsettledTakedowns(ctx context.Context, after string, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
+	// NoteTakedown writes the state of a takedown to the trail, as PutTakedown does, without
+	// changing the takedown. It returns the takedown.
+	NoteTakedown(ctx context.Context, id string) (Takedown, error)
 	DeleteTakedown(ctx context.Context, id string) error
 }
 
@@ -204,12 +209,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		switch code := apierr.CodeOf(err); {
 		case err == nil && made.ID != t.ID:
 			// The target was already taken down, so this takedown is not needed.
-			found, err := s.store.Takedown(ctx, made.ID)
-			// If the earlier takedown has no record, it was just lifted, or the store was
-			// restored from a backup. Then only the holder has it.
-			if errors.Is(err, ErrNoTakedown) {
-				found, err = Takedown{Takedown: made, Phase: InForce}, nil
-			}
+			found, err := s.earlier(ctx, made)
 			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			t.Takedown, t.Phase = made, InForce
@@ -227,6 +227,21 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	}
 	// No holder has such a record, so there is nothing to repeat.
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
+}
+
+// earlier returns the takedown that a holder has already made, and makes sure that the trail has
+// it: the call that ordered it may have failed after the holder had applied it.
+func (s *Service) earlier(ctx context.Context, made tenant.Takedown) (Takedown, error) {
+	found, err := s.store.NoteTakedown(ctx, made.ID)
+	switch {
+	// If it has no record, it was just lifted, or the store was restored from a backup. Then
+	// only the holder has it.
+	case errors.Is(err, ErrNoTakedown):
+		return Takedown{Takedown: made, Phase: InForce}, nil
+	case err == nil && found.Phase == Asked: // its call has not committed that it is in force
+		return s.enforce(ctx, found)
+	}
+	return found, err
 }
 
 // Takedowns lists takedowns, newest first.
@@ -298,14 +313,19 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	}
 	var work errgroup.Group
 	work.SetLimit(together)
-	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
-	note("list pending takedowns", err)
-	found = len(takedowns) > 0
-	for _, t := range takedowns {
-		work.Go(func() error {
-			note("settle takedown "+t.ID, s.settleTakedown(ctx, t))
-			return nil
-		})
+	for after, more := "", true; more; {
+		takedowns, err := s.store.UnsettledTakedowns(ctx, after, pendingPage)
+		note("list pending takedowns", err)
+		for _, t := range takedowns {
+			work.Go(func() error {
+				note("settle takedown "+t.ID, s.settleTakedown(ctx, t.ID))
+				return nil
+			})
+			after = t.ID
+		}
+		// Read every page, because takedowns that cannot be settled must not hide the others.
+		more = len(takedowns) == pendingPage
+		found = found || len(takedowns) > 0
 	}
 	_ = work.Wait() // note collects the errors. An erasure that runs beside enforce could leave a takedown.
 	for after, more := "", true; more; {
@@ -328,12 +348,19 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 
 // settleTakedown finishes a takedown or its end. It returns nil if neither the record nor its
 // takedown exists any more.
-func (s *Service) settleTakedown(ctx context.Context, t Takedown) (err error) {
+func (s *Service) settleTakedown(ctx context.Context, id string) error {
+	// Read it again, because the list may be old: a takedown that was lifted meanwhile must not
+	// take effect again.
+	t, err := s.store.Takedown(ctx, id)
+	age := s.now().Sub(t.At)
 	switch {
+	case err != nil:
 	case t.Phase == Lifting:
 		err = s.lift(ctx, t)
-	case s.now().Sub(t.At) < Every && t.Phase == Asked:
-		return nil // the request that created it is still working on it
+	case t.Phase == InForce: // settled meanwhile
+	// The request that created it is still working on it. A time in the future says nothing about
+	// its age: clocks differ.
+	case 0 <= age && age < Every:
 	default:
 		_, err = s.enforce(ctx, t)
 	}

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // shelf is a store of takedowns in memory.
@@ -22,6 +24,10 @@ func (s shelf) Takedown(_ context.Context, id string) (Takedown, error) {
 		return t, ErrNoTakedown
 	}
 	return t, nil
+}
+
+func (s shelf) NoteTakedown(ctx context.Context, id string) (Takedown, error) {
+	return s.Takedown(ctx, id)
 }
 
 func (s shelf) PutTakedown(_ context.Context, t Takedown) error { s.takedowns[t.ID] = t; return nil }
@@ -57,5 +63,61 @@ func TestATakedownIsAuditedOnce(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "action=takedown.create"); n != 1 {
 		t.Errorf("the log has %d audit lines, want one:\n%s", n, &log)
+	}
+}
+
+// The call that made the earlier takedown has not committed that it is in force, so the trail does
+// not say so either.
+func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
+	t.Parallel()
+	kept := shelf{takedowns: map[string]Takedown{
+		"tkd_1": {Takedown: tenant.Takedown{ID: "tkd_1"}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: Asked},
+	}}
+	holder := &links{made: tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1"}}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+	made, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
+	if err != nil || made.ID != "tkd_1" || made.Phase != InForce || len(kept.takedowns) != 1 || kept.takedowns["tkd_1"].Phase != InForce {
+		t.Errorf("TakeDown returned %+v, %v and left %+v; want only tkd_1, in force", made, err, kept.takedowns)
+	}
+}
+
+// stale is a shelf whose list is older than its takedowns.
+type stale struct {
+	shelf
+	listed []Takedown
+}
+
+func (s stale) UnsettledTakedowns(context.Context, string, int) ([]Takedown, error) {
+	return s.listed, nil
+}
+
+func (s stale) Pending(context.Context, string, int) ([]account.Account, error) { return nil, nil }
+
+func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	of := func(phase Phase, age time.Duration) Takedown {
+		return Takedown{Takedown: tenant.Takedown{ID: "tkd_1", At: now.Add(-age)}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: phase}
+	}
+	for name, c := range map[string]struct {
+		there map[string]Takedown
+		taken bool
+	}{
+		"asked long ago":         {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
+		"asked just now":         {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
+		"asked by another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
+		"lifted after the list":  {map[string]Takedown{}, false},
+		"settled after the list": {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
+		"being lifted by then":   {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holder := &links{}
+			s := NewService(stale{shelf{takedowns: c.there}, []Takedown{of(Asked, time.Minute)}}, []Holder{{Kind: tenant.KindLink, Holder: holder}},
+				func() time.Time { return now })
+			if found, err := s.Repeat(t.Context()); err != nil || !found || (holder.made.ID != "") != c.taken {
+				t.Errorf("Repeat returned %v and error %v, and the link was taken down by %q; want that it was: %t", found, err, holder.made.ID, c.taken)
+			}
+		})
 	}
 }

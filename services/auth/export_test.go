@@ -1,0 +1,4 @@
+package auth
+
+// EndAgainWithin is EndAgain with another patience.
+var EndAgainWithin = endAgain
