@@ -1,6 +1,7 @@
 package firestoredb
 
 import (
+	"context"
 	"io"
 	"time"
 
@@ -19,4 +20,10 @@ func MeasureForTest(writes []*pb.Write, messages ...any) {
 	began = time.Now()
 	took("/google.firestore.v1.Firestore/Commit", began, nil)
 	wrote(writes)
+}
+
+// PeekAfterReadForTest is the part of [DB.Peek] after it has found no identity. It returns the id.
+func (db *DB) PeekAfterReadForTest(ctx context.Context) (string, error) {
+	d, err := db.nothingStored(firstContact{ctx}, db.Collection("installation").Doc("database"))
+	return d.ID, err
 }

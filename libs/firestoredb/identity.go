@@ -73,15 +73,20 @@ func (db *DB) Peek(ctx context.Context) (string, error) {
 // errEmpty means that a database has no documents.
 var errEmpty = errors.New("the database is empty")
 
-// nothingStored returns [errEmpty], or no identity if there are records without one.
-func (db *DB) nothingStored(ctx context.Context, _ *firestore.DocumentRef) (identityDocument, error) {
-	return identityDocument{}, db.Do(ctx, "look for records", func(ctx context.Context) error {
+// nothingStored returns [errEmpty], or the identity if another process has just written it, or
+// [ErrNotFound] if there are records without one.
+func (db *DB) nothingStored(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
+	err := db.Do(ctx, "look for records", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
 		if errors.Is(err, iterator.Done) {
 			return errEmpty
 		}
 		return err
 	})
+	if err != nil {
+		return identityDocument{}, err
+	}
+	return db.readIdentity(ctx, ref)
 }
 
 // Installation returns only the random id of [DB.Identity], such as "db_x". A restored copy of the

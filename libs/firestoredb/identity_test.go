@@ -49,6 +49,10 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	if id, err := db.Peek(t.Context()); id != got[0] || err != nil {
 		t.Errorf("Peek = %q, %v, want %q", id, err, got[0])
 	}
+	// Another process may write the identity after Peek has found none.
+	if id, err := db.PeekAfterReadForTest(t.Context()); err != nil || !strings.HasSuffix(got[0], "#"+id) || id == "" {
+		t.Errorf("Peek during the first use = %q, %v, want that of %q", id, err, got[0])
+	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
 		t.Errorf("the identity of another empty database is %q, want a different one", other)
 	}

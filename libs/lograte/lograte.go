@@ -72,27 +72,28 @@ type State struct {
 
 // Failed counts a failure. If a line is due, it returns the number of failures since the last line.
 // Otherwise it returns 0.
-func (s *State) Failed(now time.Time) (times int64) { return s.fail(now, 1) }
-
-// StillFailing is for a caller that calls Failed once for each outage instead of for each attempt.
-// If the current outage has no line yet and a line is due, it returns the same number as Failed.
-// Otherwise it returns 0.
-func (s *State) StillFailing(now time.Time) (times int64) {
-	s.mu.Lock()
-	told := s.told
-	s.mu.Unlock()
-	if told {
-		return 0
-	}
-	return s.fail(now, 0)
-}
-
-func (s *State) fail(now time.Time, n int64) (times int64) {
+func (s *State) Failed(now time.Time) (times int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.failing {
 		s.failing, s.since = true, now
 	}
+	return s.due(now, 1)
+}
+
+// StillFailing is for a caller that calls Failed once for each outage instead of for each attempt.
+// If the current outage has no line yet and a line is due, it returns the same number as Failed.
+// Otherwise it returns 0. Without an outage, because it has just ended, StillFailing does nothing.
+func (s *State) StillFailing(now time.Time) (times int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failing || s.told {
+		return 0
+	}
+	return s.due(now, 0)
+}
+
+func (s *State) due(now time.Time, n int64) (times int64) {
 	times = s.limit.Due(now, n)
 	s.told = s.told || times > 0
 	return times

@@ -82,3 +82,21 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 		t.Errorf("Worked = %v, %v, want 40s, true", d, tell)
 	}
 }
+
+// TestAFailureThatHasEndedIsNotFailing is about a call that comes after the success of another one.
+func TestAFailureThatHasEndedIsNotFailing(t *testing.T) {
+	t.Parallel()
+	var s lograte.State
+	now := time.Now()
+	at := now.Add
+	s.Failed(now)
+	s.Worked(at(time.Second))
+	s.Failed(at(2 * time.Second)) // has no line
+	s.Worked(at(3 * time.Second))
+	if n := s.StillFailing(at(2 * time.Minute)); n != 0 {
+		t.Errorf("StillFailing after the end = %d, want 0", n)
+	}
+	if d, tell := s.Worked(at(3 * time.Minute)); tell {
+		t.Errorf("Worked = %v, true, want no recovery without a failure", d)
+	}
+}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
@@ -164,9 +165,13 @@ const doubtAfter = 3
 
 var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_restored_paused",
-	Help: "1 if webhooks, or the janitor that removes objects without a record, have been paused since a restore until the operator " +
-		"runs linkreel admin recovery resume.",
+	Help: "1 if webhooks, or the janitor that removes objects without a record, are paused: since a restore until the operator " +
+		"runs linkreel admin recovery resume, or because the record of the last restore has been unreadable for minutes.",
 }, []string{"what"})
+
+// unknownLong is how long the record is not known before the metric says that all is paused. Pods
+// that start and short outages are shorter.
+const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.
 type Watch struct {
@@ -174,11 +179,14 @@ type Watch struct {
 
 	mu      sync.Mutex
 	last    Record
-	read    bool   // at least once
-	failed  int    // failed reads in a row
-	outages uint64 // number of database outages at the last read
-	doubted bool   // a warning about an outage since then has been logged
+	read    bool      // at least once
+	failed  int       // failed reads in a row
+	outages uint64    // number of database outages at the last read
+	doubted bool      // a warning about an outage since then has been logged
+	unknown time.Time // since when the record has been unknown; zero if it is known
 	changed []func()
+
+	unread lograte.Limit // of the lines about failed looks
 }
 
 // NewWatch returns a watch. It reads nothing until [Watch.Look] or [Watch.Run] is called.
@@ -221,31 +229,57 @@ func (w *Watch) Run(ctx context.Context) error {
 		looked = time.Time{}
 	}
 	for ; ctx.Err() == nil; outage.Pause(ctx, unreadPace) {
-		if time.Since(looked) < w.pace() {
+		if time.Since(looked) < w.pace(time.Now()) {
 			continue
 		}
 		looked = time.Now()
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
-			slog.DebugContext(ctx, "cannot read the record of the last restore; retrying", "error", err)
+			w.tellUnread(ctx, err)
 		}
 	}
 	return nil
 }
 
-func (w *Watch) pace() time.Duration {
+// tellUnread writes a line a minute about looks that fail, unless the record is known all the same.
+func (w *Watch) tellUnread(ctx context.Context, err error) {
+	if _, known := w.Last(); known {
+		return
+	}
+	if times := w.unread.Due(time.Now(), 1); times > 0 {
+		slog.WarnContext(ctx, "cannot read the record of the last restore; webhooks and the janitor wait; retrying", "error", err, "times", times)
+	}
+}
+
+// pace returns how long after a look the next one is due. It writes its line without w.mu, because
+// others wait for w.mu while they hold locks of their own.
+func (w *Watch) pace(now time.Time) time.Duration {
+	pace, doubts := w.check(now)
+	if doubts {
+		slog.Warn("the database was away and may have been restored; webhooks and the janitor wait until the record of the last restore is read")
+	}
+	return pace
+}
+
+// check is pace without the line. doubts says that the line is due.
+func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch known := w.known(); {
-	case !known && w.read && !w.doubted:
-		w.doubted = true
-		slog.Warn("the database was unreachable and may have been restored; webhooks and the janitor are paused until the record of the last restore is read")
-		return 0
-	case !known, w.failed > 0:
-		return 0 // Run pauses between reads
+	case !known:
+		if w.unknown.IsZero() {
+			w.unknown = now
+		}
+		if now.Sub(w.unknown) > unknownLong {
+			show(true, true)
+		}
+		doubts, w.doubted = w.read && !w.doubted, w.read
+		return 0, doubts // Run pauses between reads
+	case w.failed > 0:
+		return 0, false
 	case w.last.WebhooksPaused(), w.last.JanitorPaused():
-		return pausedPace
+		return pausedPace, false
 	}
-	return usualPace
+	return usualPace, false
 }
 
 // Look reads the record once.
@@ -259,10 +293,11 @@ func (w *Watch) Look(ctx context.Context) error {
 		return err
 	}
 	again, fresh, changed := !w.known(), !w.read || w.last != r, w.changed
-	w.last, w.read, w.failed, w.outages, w.doubted = r, true, 0, outages, false
+	w.last, w.read, w.failed, w.outages, w.doubted, w.unknown = r, true, 0, outages, false, time.Time{}
+	show(r.WebhooksPaused(), r.JanitorPaused())
 	w.mu.Unlock()
 	if fresh {
-		show(ctx, r)
+		tell(ctx, r)
 	}
 	if fresh || again {
 		for _, fn := range changed {
@@ -272,15 +307,23 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// show sets the metrics and logs what is paused.
-func show(ctx context.Context, r Record) {
-	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
+// show sets the metrics of what is paused. w.mu is held, so that the metrics follow the record.
+func show(webhooks, janitor bool) {
+	for what, on := range map[string]bool{"webhooks": webhooks, "janitor": janitor} {
 		value := 0.0
 		if on {
 			value = 1
+		}
+		paused.WithLabelValues(what).Set(value)
+	}
+}
+
+// tell says in the log what is paused.
+func tell(ctx context.Context, r Record) {
+	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
+		if on {
 			slog.WarnContext(ctx, fmt.Sprintf("paused since a restore; resume with linkreel admin recovery resume --%s", what),
 				"what", what, "restore", r.ID, "restoredAt", r.RestoredAt, "dataAt", r.DataAt)
 		}
-		paused.WithLabelValues(what).Set(value)
 	}
 }

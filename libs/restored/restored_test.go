@@ -1,7 +1,10 @@
 package restored_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -219,4 +222,93 @@ func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	known(false)
 	look()
 	known(true)
+}
+
+// lines is a log that calls fn for each line.
+type lines struct {
+	slog.Handler
+	fn func(slog.Record)
+}
+
+func (l lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l lines) Handle(_ context.Context, r slog.Record) error { l.fn(r); return nil }
+
+func logTo(t *testing.T, fn func(slog.Record)) {
+	former := slog.Default()
+	slog.SetDefault(slog.New(lines{slog.DiscardHandler, fn}))
+	t.Cleanup(func() { slog.SetDefault(former) })
+}
+
+// TestARecordThatCannotBeReadIsTold runs alone, because all watches share the log and the gauge.
+func TestARecordThatCannotBeReadIsTold(t *testing.T) {
+	db, cloud, _ := open(t)
+	if _, err := db.Identity(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	doc := cloud.Client(t).Doc("installation/restore")
+	if _, err := doc.Set(t.Context(), map[string]any{"id": 7}); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan slog.Record, 100)
+	logTo(t, func(r slog.Record) {
+		if r.Level == slog.LevelWarn {
+			told <- r
+		}
+	})
+	w := restored.NewWatch(db)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	if r := <-told; !strings.HasPrefix(r.Message, "cannot read the record of the last restore") {
+		t.Errorf("told %q", r.Message)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, at := range []struct {
+		after time.Duration
+		want  float64
+	}{{time.Minute, 0}, {4 * time.Minute, 2}} {
+		if w.CheckAt(began.Add(at.after)); restored.Shown() != at.want {
+			t.Errorf("after %v, the metric says that %v are paused, want %v", at.after, restored.Shown(), at.want)
+		}
+	}
+	if _, err := doc.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Look(t.Context()); err != nil || restored.Shown() != 0 {
+		t.Errorf("the record is read (%v), and the metric says that %v are paused, want none", err, restored.Shown())
+	}
+}
+
+// TestAWatchIsFreeWhileItLogs is about a log that blocks. Others wait for the watch while they hold
+// locks of their own.
+func TestAWatchIsFreeWhileItLogs(t *testing.T) {
+	db, cloud, _ := open(t)
+	w := restored.NewWatch(db)
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	for known := true; known; _, known = w.Last() {
+		_ = w.Look(t.Context()) // it fails
+	}
+	doubts := 0
+	logTo(t, func(r slog.Record) {
+		doubts++
+		free := make(chan struct{})
+		go func() { w.Last(); close(free) }()
+		select {
+		case <-free:
+		case <-time.After(5 * time.Second):
+			t.Errorf("the watch is locked while it writes %q", r.Message)
+		}
+	})
+	w.CheckAt(time.Now())
+	if w.CheckAt(time.Now()); doubts != 1 {
+		t.Errorf("%d lines, want one", doubts)
+	}
 }

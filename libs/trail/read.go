@@ -1,7 +1,6 @@
 package trail
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -23,8 +22,8 @@ import (
 
 // Found is the result of reading a trail.
 type Found struct {
-	// Problems has a sentence about each file that is damaged, or that is missing although it was
-	// listed. The other files are not affected.
+	// Problems has a sentence about each file that is damaged, or that was removed after it was
+	// listed because it is older than [Keep]. The other files are not affected.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
 	count    map[string]int             // by installation, including notes that later ones replaced
@@ -41,7 +40,8 @@ var readPause = 200 * time.Millisecond
 // Read reads a trail. If since is set, it reads only the days that may contain later decisions.
 // It starts two days early, because clocks differ and notes may have waited before they were
 // written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
-// the file's content, nobody can tell whether it is damaged or says that a right has ended.
+// the file's content, nobody can tell whether it is damaged or says that a right has ended. A
+// listed file that is missing counts as unreadable too, because the disk may have been unmounted.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
@@ -64,7 +64,7 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 			var text []byte
 			err := patiently(ctx, func() (err error) {
 				text, err = from.Read(ctx, name)
-				return err
+				return pruned(name, err)
 			})
 			if err != nil && !useless(err) {
 				return fmt.Errorf("%s: %w", name, err)
@@ -92,6 +92,7 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 // list returns the names of a trail's files, and a sentence about each other entry.
 func list(ctx context.Context, from Store, first string) (names, problems []string, err error) {
 	for name, err := range from.List(ctx, first) {
+		err = pruned(name, err)
 		_, day := dayOf(name)
 		switch {
 		case err != nil && (name == from.String() || !useless(err)):
@@ -123,15 +124,27 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// useless reports whether an error means that a file is missing or contains no notes. Any other
-// error reveals nothing about the file's content.
+// useless reports whether an error means that a file contains no notes. Any other error reveals
+// nothing about the file's content.
 func useless(err error) bool {
-	for _, known := range []error{fs.ErrNotExist, objectstore.ErrNotFound, objectstore.ErrEncoded, errTooLarge, errNoFile} {
+	for _, known := range []error{errPruned, objectstore.ErrEncoded, errTooLarge, errNoFile} {
 		if errors.Is(err, known) {
 			return true
 		}
 	}
 	return false
+}
+
+var errPruned = errors.New("was removed, because it is older than the trail keeps its notes")
+
+// pruned returns [errPruned] if err says that something is missing whose day is older than [Keep].
+// Nothing else is ever removed from a trail, so any other file that is missing may come back.
+func pruned(name string, err error) error {
+	day, ok := dayOf(name + "/")
+	if ok && time.Since(day) > Keep && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, objectstore.ErrNotFound)) {
+		return fmt.Errorf("%w (%w)", errPruned, err)
+	}
+	return err
 }
 
 // Count returns the number of notes, whoever wrote them.
@@ -169,21 +182,22 @@ func (f *Found) Of(installation string) (notes []Note, others []string) {
 	return notes, others
 }
 
-// parse returns the notes before the first damaged line.
+// parse returns the notes of all readable lines. err describes the other lines.
 func parse(text []byte) (notes []Note, err error) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
+	line, damaged, first := 0, 0, 0
+	for text := range bytes.Lines(text) {
+		line++
 		var n Note
-		if err := json.Unmarshal(lines.Bytes(), &n); err != nil {
-			return notes, errors.New("is damaged or incomplete")
-		}
-		if n.ID == "" || n.At.IsZero() {
-			return notes, errors.New("contains a note without an id or a time")
+		if json.Unmarshal(text, &n) != nil || n.ID == "" || n.At.IsZero() {
+			if damaged++; damaged == 1 {
+				first = line
+			}
+			continue
 		}
 		notes = append(notes, n)
 	}
-	if err := lines.Err(); err != nil {
-		return notes, fmt.Errorf("cannot be read to its end: %w", err)
+	if damaged > 0 {
+		return notes, fmt.Errorf("is damaged or half written: %d of its %d lines cannot be read, line %d first", damaged, line, first)
 	}
 	return notes, nil
 }

@@ -20,7 +20,8 @@ import (
 // changes, and no name is used twice.
 type Store interface {
 	// Create makes a new file durable before it returns. The time becomes part of its name. If the
-	// result is not zero, days that are older than [Keep] at that time may be removed.
+	// result is not zero, even with an error, days that are older than [Keep] at that time may be
+	// removed.
 	Create(ctx context.Context, at time.Time, text []byte) (time.Time, error)
 	// List yields the names in order, starting with a day such as "2026-03-01". "" means all days. It
 	// also yields names that are not files of a trail, which [Read] reports. After an error with a

@@ -346,13 +346,13 @@ func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 			text.Write(append(line, '\n'))
 		}
 		clean, err := l.store.Create(ctx, notes[n-1].At.UTC(), text.Bytes())
+		if clean.After(olderThan) { // a folder says this only once a day, even if the write fails then
+			olderThan = clean
+		}
 		if err != nil {
 			return notes, olderThan, err
 		}
 		notes = notes[n:]
-		if clean.After(olderThan) {
-			olderThan = clean
-		}
 	}
 	return nil, olderThan, nil
 }

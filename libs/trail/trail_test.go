@@ -1,13 +1,16 @@
 package trail_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -401,11 +404,18 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	}
 }
 
-// failing is a trail on a disk that fails.
+// failing is a trail on a disk that fails. The functions that a test uses must be set.
 type failing struct {
 	trail.Folder
-	read func(name string) error
-	list func() error
+	read   func(name string) error
+	list   func() error
+	day    string       // that list fails for
+	create func() error // after the file was written
+}
+
+func (f failing) Create(ctx context.Context, at time.Time, text []byte) (time.Time, error) {
+	olderThan, err := f.Folder.Create(ctx, at, text)
+	return olderThan, errors.Join(err, f.create())
 }
 
 func (f failing) Read(ctx context.Context, name string) ([]byte, error) {
@@ -417,7 +427,7 @@ func (f failing) Read(ctx context.Context, name string) ([]byte, error) {
 
 func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := f.list(); err != nil && !yield("2026-03-01", err) {
+		if err := f.list(); err != nil && !yield(cmp.Or(f.day, "2026-03-01"), err) {
 			return
 		}
 		f.Folder.List(ctx, from)(yield)
@@ -441,8 +451,8 @@ func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 				return nil
 			}
 			for what, store := range map[string]failing{
-				"read": {trail.Folder(dir), func(string) error { return fails() }, never},
-				"list": {trail.Folder(dir), func(string) error { return nil }, fails},
+				"read": {Folder: trail.Folder(dir), read: func(string) error { return fails() }, list: never},
+				"list": {Folder: trail.Folder(dir), read: func(string) error { return nil }, list: fails},
 			} {
 				left = times
 				found, err := trail.Read(t.Context(), store, time.Time{})
@@ -460,16 +470,121 @@ func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	}
 }
 
-// One file is a dangling link, and another one is a folder.
-func TestAFileThatIsGoneStopsNobody(t *testing.T) {
+// One file is listed but missing. The trail itself removes only files that are too old. If another
+// file is missing, its disk may no longer be mounted.
+func TestOnlyAnOldFileMayBeGone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		age    time.Duration
+		always bool // otherwise it comes back after three reads
+		want   string
+	}{
+		{trail.Keep + 48*time.Hour, true, "removed"}, {48 * time.Hour, false, ""}, {48 * time.Hour, true, "an error"},
+	} {
+		dir := t.TempDir()
+		add(t, open(t, dir, nil), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+		at := time.Now().Add(-tt.age)
+		add(t, open(t, dir, nil), trail.Note{Kind: trail.KeyRevoked, ID: "key_2", At: at})
+		var reads atomic.Int64
+		store := failing{Folder: trail.Folder(dir), list: func() error { return nil }, read: func(name string) error {
+			if strings.HasPrefix(name, at.UTC().Format(time.DateOnly)) && (reads.Add(1) <= 3 || tt.always) {
+				return &os.PathError{Op: "open", Path: name, Err: syscall.ENOENT}
+			}
+			return nil
+		}}
+		found, err := trail.Read(t.Context(), store, time.Time{})
+		switch {
+		case tt.want == "an error":
+			if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), at.UTC().Format(time.DateOnly)) {
+				t.Errorf("if a file from %v ago is missing, Read = %+v, %v, want an error with its name", tt.age, found, err)
+			}
+		case err != nil:
+			t.Errorf("if a file from %v ago is missing, Read returned %v, want no error", tt.age, err)
+		case tt.want == "" && (found.Count() != 2 || len(found.Problems) > 0):
+			t.Errorf("if a file from %v ago reappears, Read = %+v, want both notes", tt.age, found)
+		case tt.want == "removed" && (found.Count() != 1 || len(found.Problems) != 1 || !strings.Contains(found.Problems[0], "was removed") || reads.Load() != 1):
+			t.Errorf("if a file from %v ago is missing, Read = %+v after %d reads, want one note, one problem and one read", tt.age, found, reads.Load())
+		}
+	}
+}
+
+// A day is listed, but its folder is missing.
+func TestADayThatIsGoneStopsTheRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, open(t, dir, nil), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	day := time.Now().UTC().Format(time.DateOnly)
+	store := failing{Folder: trail.Folder(dir), read: func(string) error { return nil }, day: day, list: func() error {
+		return &os.PathError{Op: "open", Path: day, Err: syscall.ENOENT}
+	}}
+	if found, err := trail.Read(t.Context(), store, time.Time{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Read = %+v, %v, want an error", found, err)
+	}
+}
+
+func TestAFolderWithTheNameOfAFileStopsNobody(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	add(t, open(t, dir, clock()), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
-	if err := errors.Join(os.Symlink("nowhere", filepath.Join(dir, "2026-03-01", "gone.jsonl")), os.Mkdir(filepath.Join(dir, "2026-03-01", "folder.jsonl"), 0o700)); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "2026-03-01", "folder.jsonl"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 1 || len(problems) != 2 {
-		t.Errorf("notes %v, problems %q; want one note and two problems", notes, problems)
+	if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 1 || len(problems) != 1 {
+		t.Errorf("notes %v, problems %q; want one note and one problem", notes, problems)
+	}
+}
+
+// TestADamagedLineLosesNoOther flips a byte in the first line of a file, and makes the second very
+// long.
+func TestADamagedLineLosesNoOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := open(t, dir, clock())
+	var notes []trail.Note
+	for i := range 100 {
+		notes = append(notes, trail.Note{Kind: trail.KeyRevoked, ID: fmt.Sprintf("key_%03d", i)})
+	}
+	add(t, l, notes...)
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	lines := strings.SplitAfter(read(t, files[0]), "\n")
+	lines[0] = "\x00" + lines[0][1:]
+	lines[1] = strings.Repeat("x", 1<<17) + "\n"
+	if err := os.WriteFile(files[0], []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 98 || len(problems) != 1 || !strings.Contains(problems[0], "2 of its 100 lines") {
+		t.Errorf("%d notes, problems %q; want 98 notes and one problem about two lines", len(notes), problems)
+	}
+}
+
+// TestOldDaysGoAlthoughTheFirstWriteOfADayFails is about a disk that is full when the folder of the
+// day is made. No later write of the day says that it is the first.
+func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
+	t.Parallel()
+	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var full bool
+	store := failing{Folder: trail.Folder(dir), create: func() error {
+		if full {
+			full = false
+			return syscall.ENOSPC
+		}
+		return nil
+	}}
+	store.list = func() error { return nil }
+	l := trail.Open(trail.Config{Store: store, Installation: ours, Now: func() time.Time { return now }})
+	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
+	l.Settle()
+	now, full = now.Add(trail.Keep+48*time.Hour), true
+	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_2"}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("error %v, want that the disk is full", err)
+	}
+	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_3"})
+	l.Settle()
+	if days, err := os.ReadDir(dir); err != nil || len(days) != 1 || days[0].Name() != now.Format(time.DateOnly) {
+		t.Errorf("days %v, %v; want only the new one", days, err)
 	}
 }
 

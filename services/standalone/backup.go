@@ -232,6 +232,7 @@ type restoring struct {
 	cfg        Config
 	from       string // the folder of backups
 	m          *backup.Manifest
+	seen       int64 // the highest order of a backup when the restore began
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
@@ -261,6 +262,10 @@ type place struct {
 func (r *restoring) read(o RestoreOptions) (err error) {
 	if r.m, err = backup.Read(o.Dir, o.Name); err != nil {
 		return err
+	}
+	r.seen = r.m.Order
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored beside a damaged one
+		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
 		return err

@@ -47,14 +47,18 @@ const restoredFile = "restored.json"
 type restoredNote struct {
 	Backup     string    `json:"backup"`
 	RestoredAt time.Time `json:"restoredAt"`
+	// Order is the highest order of a backup when the restore began. Those above it were made later.
+	Order int64 `json:"order,omitempty"`
 }
 
 func (d localcloudDir) records() string { return filepath.Join(d.data, "firestore.db") }
 func (d localcloudDir) storage() string { return filepath.Join(d.data, "storage") }
 func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredFile) }
 
-// prepare removes an incomplete restore. If the directory was already restored from the wanted backup,
-// done is the message for the operator. prepare refuses other data.
+// prepare removes an incomplete restore. If the directory was already restored, done is the message for
+// the operator. prepare refuses other data, and a directory that was restored from another backup than
+// the named one. If no backup is named, any restored directory is accepted: a backup that completes
+// after the restore must not prevent localcloud from starting.
 func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	if o.Verify {
 		return "", nil
@@ -72,12 +76,12 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 		if err := json.Unmarshal(text, &was); err != nil {
 			return "", fmt.Errorf("read %s: %w", d.note(), err)
 		}
-		if wanted := o.wanted(was.Backup); wanted != was.Backup {
+		if o.Name != "" && o.Name != was.Backup {
 			return "", fmt.Errorf("%s was restored from the backup %s at %s and may have been used since. To restore %s, start with an empty volume. "+
-				"To keep the current data, disable the restore (restore.enabled=false)", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), wanted)
+				"To keep the current data, disable the restore (restore.enabled=false)", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.Name)
 		}
-		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do. To restore this backup again, start with an empty volume.\n",
-			d.data, was.Backup, was.RestoredAt.Format(time.RFC3339)), nil
+		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do. To restore this backup again, start with an empty volume.\n%s",
+			d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.passedOver(was)), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", d.note(), err)
@@ -91,17 +95,18 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	return "", nil
 }
 
-// wanted returns the name of the backup to restore into a directory that was restored from was. If
-// the backups cannot be read, it returns was, so that restored data can be used without the backups.
-func (o RestoreOptions) wanted(was string) string {
-	if o.Name != "" {
-		return o.Name
+// passedOver returns a sentence about a backup that is newer than the one in the directory, or "". It
+// also returns "" if the backups cannot be read, because restored data must be usable without them.
+func (o RestoreOptions) passedOver(was restoredNote) string {
+	newest, err := backup.Read(o.Dir, "")
+	if err != nil || o.Name != "" || newest.Name == was.Backup {
+		return ""
 	}
-	newest, err := backup.Newest(o.Dir)
-	if err != nil {
-		return was
+	when := "was there already at that restore"
+	if newest.Order > was.Order {
+		when = "was made after that restore"
 	}
-	return newest
+	return fmt.Sprintf("The newest backup, %s, %s, and is not restored. To restore it instead, begin with an empty volume.\n", newest.Name, when)
 }
 
 // empty removes everything that a restore has written. It removes the records last, because their mark
@@ -119,7 +124,7 @@ func (d localcloudDir) place(r *restoring) *place {
 		name: d.data, records: d.records(), objects: storage.Options{Dir: d.storage(), ObjectsDir: d.objects},
 		grants: "Playback grants end when you replace LINKREEL_TOKEN_SECRET.",
 		settle: func() error {
-			if err := writeJSON(d.note(), restoredNote{r.m.Name, time.Now().UTC()}); err != nil {
+			if err := writeJSON(d.note(), restoredNote{r.m.Name, time.Now().UTC(), r.seen}); err != nil {
 				return err
 			}
 			dir, err := os.Open(d.data)

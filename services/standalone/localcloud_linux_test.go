@@ -146,14 +146,28 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
-			t.Errorf("a restore of the newest backup into the volume of an earlier restore returned %v, want an error with both names", err)
+		var said strings.Builder
+		if err := Restore(t.Context(), &said, o); err != nil || !strings.Contains(said.String(), newest+", was made after that restore") {
+			t.Errorf("with a later backup, Restore returned %v and printed %s, want a notice about the backup", err, said.String())
 		}
 		again := o
+		again.Name = newest
+		if err := Restore(t.Context(), io.Discard, again); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
+			t.Errorf("a restore of the newest backup into the volume of an earlier restore = %v", err)
+		}
 		again.Name = first
-		var said strings.Builder
-		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") {
+		said.Reset()
+		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") || strings.Contains(said.String(), newest) {
 			t.Errorf("a repeated restore of the earlier backup returned %v and printed %s, want nothing to do", err, said.String())
+		}
+		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit}
+		if err := Restore(t.Context(), io.Discard, passed); err != nil {
+			t.Fatal(err)
+		}
+		passed.Name = ""
+		said.Reset()
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", was there already") {
+			t.Errorf("an older backup was restored by its name, and then the newest: %v: %s", err, said.String())
 		}
 		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts without its backups
 		if err := Restore(t.Context(), io.Discard, again); err != nil {

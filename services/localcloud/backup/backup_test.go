@@ -772,6 +772,7 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 }
 
 // The test makes one backup while the clock is years ahead, and others after the clock was corrected.
+// While any manifest is damaged, nobody can tell which backup is the newest.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -779,7 +780,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	at := func(years, days int) *backup.Manifest {
 		t.Helper()
 		o := c.options(dir)
-		o.Now = func() time.Time { return now.AddDate(years, 0, days) }
+		o.Now, o.Keep = func() time.Time { return now.AddDate(years, 0, days) }, 0
 		return take(t, o)
 	}
 	at(0, 0)
@@ -794,9 +795,17 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) {
 		t.Errorf("with a damaged manifest, Read = %v, %v, want an error about %s", m, err, last.Name)
 	}
-	if next := at(0, 2); next.Order != 3 {
+	next := at(0, 2)
+	if next.Order != 3 {
 		t.Errorf("the next backup has the order %d, want 3", next.Order)
-	} else if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
+	}
+	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to choose it, name it with --backup") {
+		t.Errorf("with an earlier damaged manifest, Read = %v, %v, want an error with both names", m, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, last.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
 		t.Errorf("the newest backup is %+v, %v; want %s", m, err, next.Name)
 	}
 }

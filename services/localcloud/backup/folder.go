@@ -299,32 +299,35 @@ func Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Newest returns the name of the backup that was made last in a folder. It fails if it cannot read a
-// manifest that may be the newest.
+// Newest returns the name of the backup that was made last in a folder. It fails if it cannot read
+// any one of the manifests, because the order of that backup is then unknown. The name does not help,
+// because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)
 	if err != nil {
 		return "", err
 	}
-	newest, order, now := "", int64(-1), time.Now().UTC().Format(nameForm)
+	newest, order := "", int64(-1)
 	var unknown error
 	for _, name := range names {
 		m, err := Read(path, name)
 		switch {
 		case err != nil:
-			unknown = err
-			continue
+			unknown = errors.Join(unknown, err)
 		case m.Order >= order: // backups of earlier versions have no order but that of their names
 			newest, order = name, m.Order
 		}
-		if name <= now { // a clock that was ahead says nothing about those before
-			unknown = nil
-		}
 	}
-	if unknown == nil && newest == "" {
-		unknown = fmt.Errorf("%s holds no complete backup", path)
+	switch {
+	case unknown != nil && newest == "":
+		return "", unknown
+	case unknown != nil:
+		return "", fmt.Errorf("%w. A backup that cannot be read may be the newest one. The newest that can be read is %s: "+
+			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
+	case newest == "":
+		return "", fmt.Errorf("%s holds no complete backup", path)
 	}
-	return newest, unknown
+	return newest, nil
 }
 
 // Read reads the manifest of a backup and checks it. name "" means the newest backup.

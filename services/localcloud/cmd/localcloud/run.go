@@ -160,10 +160,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
-	indexes, err := readIndexes(o.indexes, log)
+	indexes, err := readIndexes(o.indexes)
 	if err != nil {
 		return err
 	}
+	log.Info("starting", o.described(indexes)...)
 	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes, Token: token})
 	if err != nil {
 		return err
@@ -261,9 +262,8 @@ func built() string {
 	return info.Main.Version
 }
 
-// readIndexes reads the index files. It logs the number of indexes, because a query without its
-// index fails.
-func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
+// readIndexes reads the index files. Without files it returns nil, which enforces nothing.
+func readIndexes(paths []string) (*firestore.Indexes, error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
@@ -279,8 +279,17 @@ func readIndexes(paths []string, log *slog.Logger) (*firestore.Indexes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot parse the indexes: %w", err)
 	}
-	log.Info("starting", "version", built(), "files", paths, "indexes", len(indexes.Composite))
 	return indexes, nil
+}
+
+// described returns the attributes of the line at the start. It includes the number of indexes, because
+// a query without its index fails.
+func (o *options) described(indexes *firestore.Indexes) []any {
+	count := 0
+	if indexes != nil {
+		count = len(indexes.Composite)
+	}
+	return []any{"version", built(), "files", []string(o.indexes), "indexes", count}
 }
 
 func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.Server, error) {

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -520,8 +519,16 @@ func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
 	if err := os.WriteFile(path, []byte(two), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if _, err := readIndexes([]string{path}, slog.New(slog.NewTextHandler(&out, nil))); err != nil || !strings.Contains(out.String(), "indexes=2") {
-		t.Errorf("readIndexes returned %v, want a log line with indexes=2: %s", err, &out)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the line comes before anything that ends with ctx
+	for want, args := range map[string][]string{"indexes=2": {"--indexes", path}, "indexes=0": nil} {
+		var out strings.Builder
+		args = append(args, "--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "localhost:0")
+		if err := run(ctx, args, io.Discard, &out); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "msg=starting version=") || !strings.Contains(out.String(), want) {
+			t.Errorf("the log is %q, want a line about the start with %s", out.String(), want)
+		}
 	}
 }

@@ -210,6 +210,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
 	err := a.unused(lease.ctx)
 	if err == nil {
+		a.owned = true
 		err = work(a, lease.ctx)
 	}
 	// If the lease was lost, the error of the program says only that it was killed. The cause
@@ -291,7 +292,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	case errors.Is(err, jobs.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
 		w.message(ctx, m, (*queue.Message).Done)
-		w.tidy(ctx, r, log)
+		a.tidy(ctx)
 		return "lost"
 
 	case errors.Is(err, errStopping):
@@ -300,12 +301,12 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		log.InfoContext(ctx, "worker is stopping; returning its job")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
-		w.tidy(ctx, r, log)
+		a.tidy(ctx)
 		return "returned"
 
 	case errors.As(err, &failure):
 		log.InfoContext(ctx, "job failed", "code", failure.Code, "error", err)
-		w.tidy(ctx, r, log)
+		a.tidy(ctx)
 		err := w.insist(ctx, func() error { return w.o.Jobs.Fail(ctx, t, *failure) })
 		w.note(ctx, "fail", err)
 		w.hint(ctx, r.ID)
@@ -315,7 +316,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	}
 
 	log.ErrorContext(ctx, "job failed; retrying if it has attempts left", "error", err)
-	w.tidy(ctx, r, log)
+	a.tidy(ctx)
 	at := w.o.Now().Add(backOff(r.Tries))
 	var failed bool
 	noted := w.insist(ctx, func() (err error) {
@@ -404,19 +405,21 @@ func prefixOf(r transcode.Record) string {
 }
 
 // tidy removes the objects that an attempt uploaded, unless the job's outcome refers to
-// them.
-func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
+// them. Without a look at the prefix, its objects may be those of an undone attempt, which stay.
+func (a *attempt) tidy(ctx context.Context) {
+	if !a.owned {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()
-	prefix := prefixOf(r)
-	now, err := w.o.Jobs.Get(ctx, r.ID)
+	now, err := a.w.o.Jobs.Get(ctx, a.record.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return // the janitor finds it
 	}
-	if now.Outcome.Uses(prefix) {
+	if now.Outcome.Uses(a.prefix) {
 		return
 	}
-	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {
-		log.WarnContext(ctx, "cannot remove leftovers; the janitor retries", "error", err)
+	if err := a.w.o.Bucket.DeletePrefix(ctx, a.prefix); err != nil {
+		a.log.WarnContext(ctx, "cannot remove leftovers; the janitor retries", "error", err)
 	}
 }

@@ -142,6 +142,24 @@ func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	}
 }
 
+// In TestAnAttemptThatCannotListRemovesNothing, the bucket fails when the attempt looks for objects
+// of an undone attempt with its number, so it cannot know whose objects they are.
+func TestAnAttemptThatCannotListRemovesNothing(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	earlier := transcode.Prefix("vid", 7, 1) + "720p.mp4"
+	b.bucket.put(earlier)
+	b.bucket.blind.Store(1)
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if want := transcode.Prefix("vid", 7, 2); r.State != transcode.Done || r.Outcome.Prefix != want {
+		t.Errorf("record = %+v, want a job that is done with the prefix %s", r, want)
+	}
+	if left := b.bucket.under(transcode.Prefix("vid", 7, 1)); !slices.Equal(left, []string{earlier}) {
+		t.Errorf("objects of the undone attempt: %q, want %s", left, earlier)
+	}
+}
+
 func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -890,9 +908,10 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
-	hang    bool        // whether a removal hangs until its context ends
-	gaveUp  atomic.Bool // whether a hanging removal has ended
-	vanish  string      // when an object with this prefix is read, all of them are removed
+	hang    bool         // whether a removal hangs until its context ends
+	gaveUp  atomic.Bool  // whether a hanging removal has ended
+	vanish  string       // when an object with this prefix is read, all of them are removed
+	blind   atomic.Int64 // how many of the next lists fail
 
 	encoding string // the content encoding of every new object
 }
@@ -970,6 +989,10 @@ func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {
 
 func (m *memory) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
+		if m.blind.Add(-1) >= 0 {
+			yield(objectstore.Object{}, errors.New("the bucket does not answer"))
+			return
+		}
 		for _, name := range m.under(prefix) {
 			if !yield(objectstore.Object{Name: name}, nil) {
 				return

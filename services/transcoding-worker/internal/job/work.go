@@ -41,6 +41,7 @@ type attempt struct {
 	log    *slog.Logger
 	dir    string
 	prefix string
+	owned  bool // the prefix was empty at the start, so its objects are this attempt's
 
 	patient bool // it runs in a slot, so it may wait for space
 	retain  bool // the first published rendition is kept when the ladder is done
