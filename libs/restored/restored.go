@@ -169,8 +169,8 @@ var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		"runs linkreel admin recovery resume, or because the record of the last restore has been unreadable for minutes.",
 }, []string{"what"})
 
-// unknownLong is how long the record is not known before the metric says that all is paused. Pods
-// that start and short outages are shorter.
+// unknownLong is how long the record must be unknown before the metric shows that everything is
+// paused. The start of a pod and a short outage take less time.
 const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.
@@ -186,7 +186,7 @@ type Watch struct {
 	unknown time.Time // since when the record has been unknown; zero if it is known
 	changed []func()
 
-	unread lograte.Limit // of the lines about failed looks
+	unread lograte.Limit // limits the lines about failed reads
 }
 
 // NewWatch returns a watch. It reads nothing until [Watch.Look] or [Watch.Run] is called.
@@ -240,27 +240,27 @@ func (w *Watch) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellUnread writes a line a minute about looks that fail, unless the record is known all the same.
+// tellUnread logs failed reads once a minute, unless the record is still known.
 func (w *Watch) tellUnread(ctx context.Context, err error) {
 	if _, known := w.Last(); known {
 		return
 	}
 	if times := w.unread.Due(time.Now(), 1); times > 0 {
-		slog.WarnContext(ctx, "cannot read the record of the last restore; webhooks and the janitor wait; retrying", "error", err, "times", times)
+		slog.WarnContext(ctx, "cannot read the record of the last restore; webhooks and the janitor are paused; retrying", "error", err, "times", times)
 	}
 }
 
-// pace returns how long after a look the next one is due. It writes its line without w.mu, because
-// others wait for w.mu while they hold locks of their own.
+// pace returns how long after a read the next one is due. It logs without holding w.mu, because
+// other goroutines may wait for w.mu while they hold their own locks.
 func (w *Watch) pace(now time.Time) time.Duration {
 	pace, doubts := w.check(now)
 	if doubts {
-		slog.Warn("the database was away and may have been restored; webhooks and the janitor wait until the record of the last restore is read")
+		slog.Warn("the database was unreachable and may have been restored; webhooks and the janitor are paused until the record of the last restore is read")
 	}
 	return pace
 }
 
-// check is pace without the line. doubts says that the line is due.
+// check is pace without logging. doubts reports whether pace must log that the record is unknown.
 func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -318,7 +318,7 @@ func show(webhooks, janitor bool) {
 	}
 }
 
-// tell says in the log what is paused.
+// tell logs what is paused.
 func tell(ctx context.Context, r Record) {
 	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
 		if on {

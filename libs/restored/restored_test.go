@@ -240,7 +240,7 @@ func logTo(t *testing.T, fn func(slog.Record)) {
 	t.Cleanup(func() { slog.SetDefault(former) })
 }
 
-// TestARecordThatCannotBeReadIsTold runs alone, because all watches share the log and the gauge.
+// The test does not run in parallel, because all watches share the log and the gauge.
 func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 	db, cloud, _ := open(t)
 	if _, err := db.Identity(t.Context()); err != nil {
@@ -261,7 +261,7 @@ func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	if r := <-told; !strings.HasPrefix(r.Message, "cannot read the record of the last restore") {
-		t.Errorf("told %q", r.Message)
+		t.Errorf("the log line is %q, want one about the record of the last restore", r.Message)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -273,19 +273,18 @@ func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 		want  float64
 	}{{time.Minute, 0}, {4 * time.Minute, 2}} {
 		if w.CheckAt(began.Add(at.after)); restored.Shown() != at.want {
-			t.Errorf("after %v, the metric says that %v are paused, want %v", at.after, restored.Shown(), at.want)
+			t.Errorf("after %v, the sum of the gauge is %v, want %v", at.after, restored.Shown(), at.want)
 		}
 	}
 	if _, err := doc.Delete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Look(t.Context()); err != nil || restored.Shown() != 0 {
-		t.Errorf("the record is read (%v), and the metric says that %v are paused, want none", err, restored.Shown())
+		t.Errorf("Look returned %v, and the sum of the gauge is %v, want no error and 0", err, restored.Shown())
 	}
 }
 
-// TestAWatchIsFreeWhileItLogs is about a log that blocks. Others wait for the watch while they hold
-// locks of their own.
+// The log may block, and other goroutines may wait for the watch while they hold their own locks.
 func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 	db, cloud, _ := open(t)
 	w := restored.NewWatch(db)
@@ -304,11 +303,11 @@ func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 		select {
 		case <-free:
 		case <-time.After(5 * time.Second):
-			t.Errorf("the watch is locked while it writes %q", r.Message)
+			t.Errorf("the watch is locked while it logs %q, want it unlocked", r.Message)
 		}
 	})
 	w.CheckAt(time.Now())
 	if w.CheckAt(time.Now()); doubts != 1 {
-		t.Errorf("%d lines, want one", doubts)
+		t.Errorf("the watch logged %d lines about an unknown record, want one", doubts)
 	}
 }

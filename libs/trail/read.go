@@ -135,10 +135,10 @@ func useless(err error) bool {
 	return false
 }
 
-var errPruned = errors.New("was removed, because it is older than the trail keeps its notes")
+var errPruned = errors.New("was removed because its notes are older than the trail keeps them")
 
-// pruned returns [errPruned] if err says that something is missing whose day is older than [Keep].
-// Nothing else is ever removed from a trail, so any other file that is missing may come back.
+// pruned returns [errPruned] if err means that a file or a day older than [Keep] is missing. Nothing
+// else is ever removed from a trail, so any other missing file may reappear.
 func pruned(name string, err error) error {
 	day, ok := dayOf(name + "/")
 	if ok && time.Since(day) > Keep && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, objectstore.ErrNotFound)) {
@@ -197,7 +197,7 @@ func parse(text []byte) (notes []Note, err error) {
 		notes = append(notes, n)
 	}
 	if damaged > 0 {
-		return notes, fmt.Errorf("is damaged or half written: %d of its %d lines cannot be read, line %d first", damaged, line, first)
+		return notes, fmt.Errorf("is damaged or incomplete: cannot read %d of its %d lines, the first of which is line %d", damaged, line, first)
 	}
 	return notes, nil
 }

@@ -346,7 +346,7 @@ func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 			text.Write(append(line, '\n'))
 		}
 		clean, err := l.store.Create(ctx, notes[n-1].At.UTC(), text.Bytes())
-		if clean.After(olderThan) { // a folder says this only once a day, even if the write fails then
+		if clean.After(olderThan) { // a folder reports this only once a day, even if the write then fails
 			olderThan = clean
 		}
 		if err != nil {

@@ -409,8 +409,8 @@ type failing struct {
 	trail.Folder
 	read   func(name string) error
 	list   func() error
-	day    string       // that list fails for
-	create func() error // after the file was written
+	day    string       // the day for which list fails
+	create func() error // called after the file was written
 }
 
 func (f failing) Create(ctx context.Context, at time.Time, text []byte) (time.Time, error) {
@@ -476,7 +476,7 @@ func TestOnlyAnOldFileMayBeGone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		age    time.Duration
-		always bool // otherwise it comes back after three reads
+		always bool // otherwise the file reappears after three reads
 		want   string
 	}{
 		{trail.Keep + 48*time.Hour, true, "removed"}, {48 * time.Hour, false, ""}, {48 * time.Hour, true, "an error"},
@@ -534,8 +534,7 @@ func TestAFolderWithTheNameOfAFileStopsNobody(t *testing.T) {
 	}
 }
 
-// TestADamagedLineLosesNoOther flips a byte in the first line of a file, and makes the second very
-// long.
+// The test damages a byte in the first line of a file and makes the second line very long.
 func TestADamagedLineLosesNoOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -560,8 +559,8 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// TestOldDaysGoAlthoughTheFirstWriteOfADayFails is about a disk that is full when the folder of the
-// day is made. No later write of the day says that it is the first.
+// The disk is full when the folder of a day is created. Later writes on that day do not report that
+// old days may be removed.
 func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -579,12 +578,12 @@ func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 	l.Settle()
 	now, full = now.Add(trail.Keep+48*time.Hour), true
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_2"}); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("error %v, want that the disk is full", err)
+		t.Fatalf("Add on a full disk returned %v, want ENOSPC", err)
 	}
 	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_3"})
 	l.Settle()
 	if days, err := os.ReadDir(dir); err != nil || len(days) != 1 || days[0].Name() != now.Format(time.DateOnly) {
-		t.Errorf("days %v, %v; want only the new one", days, err)
+		t.Errorf("the days are %v, %v, want only the new one", days, err)
 	}
 }
 

@@ -232,7 +232,7 @@ type restoring struct {
 	cfg        Config
 	from       string // the folder of backups
 	m          *backup.Manifest
-	seen       int64 // the highest order of a backup when the restore began
+	seen       int64 // the highest order of a backup when the restore started
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
@@ -264,7 +264,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored beside a damaged one
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored even if another one is damaged
 		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {

@@ -47,7 +47,8 @@ const restoredFile = "restored.json"
 type restoredNote struct {
 	Backup     string    `json:"backup"`
 	RestoredAt time.Time `json:"restoredAt"`
-	// Order is the highest order of a backup when the restore began. Those above it were made later.
+	// Order is the highest order of a backup when the restore started. Backups with a higher order
+	// were made later.
 	Order int64 `json:"order,omitempty"`
 }
 
@@ -102,11 +103,11 @@ func (o RestoreOptions) passedOver(was restoredNote) string {
 	if err != nil || o.Name != "" || newest.Name == was.Backup {
 		return ""
 	}
-	when := "was there already at that restore"
+	when := "existed already at that restore"
 	if newest.Order > was.Order {
 		when = "was made after that restore"
 	}
-	return fmt.Sprintf("The newest backup, %s, %s, and is not restored. To restore it instead, begin with an empty volume.\n", newest.Name, when)
+	return fmt.Sprintf("The newest backup, %s, %s and is not restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
 }
 
 // empty removes everything that a restore has written. It removes the records last, because their mark

@@ -153,7 +153,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		again := o
 		again.Name = newest
 		if err := Restore(t.Context(), io.Discard, again); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
-			t.Errorf("a restore of the newest backup into the volume of an earlier restore = %v", err)
+			t.Errorf("a restore of the newest backup into the volume of an earlier restore returned %v, want an error with both names", err)
 		}
 		again.Name = first
 		said.Reset()
@@ -166,8 +166,8 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 		passed.Name = ""
 		said.Reset()
-		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", was there already") {
-			t.Errorf("an older backup was restored by its name, and then the newest: %v: %s", err, said.String())
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", existed already") {
+			t.Errorf("after a restore of a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
 		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts without its backups
 		if err := Restore(t.Context(), io.Discard, again); err != nil {

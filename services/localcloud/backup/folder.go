@@ -322,7 +322,7 @@ func Newest(path string) (string, error) {
 	case unknown != nil && newest == "":
 		return "", unknown
 	case unknown != nil:
-		return "", fmt.Errorf("%w. A backup that cannot be read may be the newest one. The newest that can be read is %s: "+
+		return "", fmt.Errorf("%w. An unreadable backup may be the newest one. The newest readable backup is %s: "+
 			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
 	case newest == "":
 		return "", fmt.Errorf("%s holds no complete backup", path)
