@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// notes returns the notes in the replica's trail and the problems with reading it.
+// notes returns the notes in the replica's trail and the problems found in it.
 func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) {
 	r.t.Helper()
 	found, err := trail.Read(r.t.Context(), trail.Folder(cfg.AuditDir), time.Time{})
@@ -62,7 +62,7 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	want(t, r.api("DELETE", path, key, ""), 204, "")
 	notes, problems := r.notes(cfg)
 	if len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
-		t.Errorf("the trail has the notes %v and the problems %v, want one note that %s is revoked, and no problems", notes, problems, victim.field(t, "id"))
+		t.Errorf("the trail has the notes %v and the problems %v, want one note that the key %s was revoked, and no problems", notes, problems, victim.field(t, "id"))
 	}
 }
 
@@ -119,8 +119,8 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
 }
 
-// copyTo copies all documents of the world's database into another world's empty database, as a
-// restore by Google does.
+// copyTo copies all documents of the world's database into another world's empty database, like a
+// restore by Google.
 func (c world) copyTo(t *testing.T, to world) {
 	t.Helper()
 	all, err := c.Client(t).Collections(t.Context()).GetAll()
@@ -208,7 +208,7 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 		}
 	}
 	if got := again.admin("GET", "/admin/v1/accounts/"+suspended, "").field(t, "suspended"); got != "true" {
-		t.Errorf("the account has suspended %s, want true", got)
+		t.Errorf("the account's field suspended is %s, want true", got)
 	}
 	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
 		t.Errorf("Recover returned %v for an empty database, want ErrEmpty", err)

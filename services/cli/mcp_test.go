@@ -46,7 +46,7 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
-			t.Errorf("the tool %s has no description, no schema or no annotations, want all of them", tool.Name)
+			t.Errorf("the tool %s must have a description, both schemas and annotations", tool.Name)
 		}
 		names = append(names, tool.Name)
 	}
@@ -409,7 +409,7 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	}
 }
 
-// A text by a stranger may tell an assistant to send a certain file. A file that is not a video must
+// Text from a stranger may tell an assistant to send a certain file. A file that is not a video must
 // not leave the machine: the tool creates no record and sends nothing.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	var hooks []hook
 	for n := 1; n <= 2; n++ {
 		hooks = append(hooks, r.hook(key, newReceiver(t, nil).URL, "link.updated"))
-		r.feed(key, "") // gives the event about the webhook itself its place
+		r.feed(key, "") // so that the webhook's own event gets its place first
 		for i := range 5 {
 			w.Firestore.ResetStats()
 			w.change("acc_a", libevents.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": "lnk_1"})
@@ -112,7 +112,7 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/"+all.Data[0].ID+"/retry", nil)
 	close(answer)
 	eventually(t, "three messages have arrived", func() bool { return len(slow.messages()) == 3 })
-	eventually(t, "both deliveries are delivered", func() bool {
+	eventually(t, "both deliveries have succeeded", func() bool {
 		p := r.deliveries(key, h.ID, "")
 		return len(p.Data) == 2 && p.Data[0].Status == "delivered" && p.Data[1].Status == "delivered" && len(p.Data[0].Attempts) == 1
 	})

@@ -45,7 +45,7 @@ func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 				t.Errorf("it ended with %v, want %v and where to read on", err, firestoredb.ErrFormat)
 			}
 			if n := cloud.Firestore.Stats().Writes - before; n != 0 {
-				t.Errorf("%d writes", n)
+				t.Errorf("the service made %d writes, want 0", n)
 			}
 		})
 	}

@@ -42,27 +42,27 @@ func TestEachPortAnswersBalancers(t *testing.T) {
 					for _, method := range []string{"GET", "HEAD"} {
 						res, body := ask(method, "/", host)
 						if cookies := res.Cookies(); res.StatusCode != 200 || len(body) > 8<<10 || len(cookies) > 0 {
-							t.Errorf("%s of %s: %s / for %s: %d with %d bytes and cookies %v", server.Name, name, method, host, res.StatusCode, len(body), cookies)
+							t.Errorf("%s of %s: %s / for %s returned %d with %d bytes and cookies %v, want 200, at most 8 KiB and no cookies", server.Name, name, method, host, res.StatusCode, len(body), cookies)
 						}
 						if own := name == "auth" && server.Name == "api"; !own && method == "GET" && body != "ok\n" {
-							t.Errorf("%s of %s: GET / for %s: %q", server.Name, name, host, body)
+							t.Errorf("%s of %s: GET / for %s returned %q, want ok", server.Name, name, host, body)
 						}
 					}
 					if res, _ := ask("POST", "/", host); res.StatusCode < 400 {
-						t.Errorf("%s of %s: POST / for %s: %d", server.Name, name, host, res.StatusCode)
+						t.Errorf("%s of %s: POST / for %s returned %d, want an error", server.Name, name, host, res.StatusCode)
 					}
 					if res, _ := ask("GET", "/nothing", host); res.StatusCode < 400 {
-						t.Errorf("%s of %s: GET /nothing for %s: %d", server.Name, name, host, res.StatusCode)
+						t.Errorf("%s of %s: GET /nothing for %s returned %d, want an error", server.Name, name, host, res.StatusCode)
 					}
 				}
 				switch name + " " + server.Name {
 				case "auth api":
 					if res, body := ask("GET", "/", "app.example.com"); res.StatusCode != 200 || !strings.Contains(body, "<h1") {
-						t.Errorf("the start page is %d: %.80s", res.StatusCode, body)
+						t.Errorf("the start page returned %d with %.80s, want 200 with a heading", res.StatusCode, body)
 					}
 				case "links redirect":
 					if res, _ := ask("GET", "/", "go.example.com"); res.StatusCode != 302 || res.Header.Get("Location") != "https://example.com/home" {
-						t.Errorf("the home of the short host is %d %q", res.StatusCode, res.Header.Get("Location"))
+						t.Errorf("the home page of the short host returned %d to %q, want a redirect to LINKREEL_SHORT_HOME_URL", res.StatusCode, res.Header.Get("Location"))
 					}
 					if res, body := ask("GET", "/", "go.customer.example"); res.StatusCode == 200 {
 						t.Errorf("a custom host whose record cannot be read: %d %q", res.StatusCode, body)

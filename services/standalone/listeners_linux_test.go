@@ -49,7 +49,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	slices.Sort(own)
 	slices.Sort(ports)
 	if own = slices.Compact(own); !slices.Equal(own, ports) {
-		t.Fatalf("the stack listens on %v and closes %v to webhooks", ports, own)
+		t.Fatalf("the stack listens on the ports %v, but webhooks cannot reach %v, want the same ports", ports, own)
 	}
 
 	t.Run("a receiver on this machine is called", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	t.Run("no listener of the stack is called", func(t *testing.T) {
 		closed := s.viaWebhook(t, fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)))
 		if closed.Status != nil || closed.Error == nil {
-			t.Fatalf("a port on which nobody listens: %+v", closed)
+			t.Fatalf("the attempt on a closed port is %+v, want an error", closed)
 		}
 		hosts := append([]string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1.2.3", "0x7f.1"}, interfaces(t)...)
 		for _, port := range ports {
@@ -89,18 +89,18 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 			api + "videos%2Fvictim/rewriteTo/b/" + bucket + "/o/uploads%2Fstolen", api + "videos%2Fvictim/compose",
 		} {
 			if a := s.viaWebhook(t, s.storageURL()+path); a.Status != nil || a.Response != "" {
-				t.Errorf("a webhook to %s was answered: %s", path, a)
+				t.Errorf("the webhook to %s got the response %s, want none", path, a)
 			}
 			// Other programs on this machine must not succeed either.
 			if r := s.storageAPI(t, "POST", path, "{}", ""); r.StatusCode != 401 {
-				t.Errorf("POST %s without the token: %s", path, r.Status)
+				t.Errorf("POST %s without the token returned %s, want 401", path, r.Status)
 			}
 		}
 		if r := s.storageAPI(t, "GET", api+"videos%2Fvictim?alt=media", "", s.cloudToken); r.StatusCode != 200 || r.body != "film" {
-			t.Errorf("the video is now %s %q", r.Status, r.body)
+			t.Errorf("the video is now %s %q, want film", r.Status, r.body)
 		}
 		if r := s.storageAPI(t, "GET", "/storage/v1/b/"+bucket+"/o", "", s.cloudToken); strings.Contains(r.body, "pwned") || strings.Contains(r.body, "stolen") {
-			t.Errorf("objects were written: %s", r.body)
+			t.Errorf("the bucket contains objects written by webhooks, want none: %s", r.body)
 		}
 	})
 	t.Run("the operator's listener", func(t *testing.T) {

@@ -88,7 +88,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	link, err := s.SignInLink(ctx)
 	if s.readOnly.on.Load() {
 		link, err = s.BaseURL+"/app", nil
-		s.notices = append(s.notices, "nothing can be changed: the data has moved, or is moving, to another place. linkreel move --abort ends this.")
+		s.notices = append(s.notices, "the data is read-only, because it has been moved or is being moved. To accept changes again, run linkreel move --abort.")
 	}
 	if err != nil { // the API works without it
 		s.notices = append(s.notices, fmt.Sprintf("cannot create a sign-in link (%v).", err))

@@ -160,7 +160,7 @@ var behaviours = []struct {
 		for _, name := range []string{"n/ä ö.mp4", "n/a+b&c=d?e#f%20g", "n//double", "n/日本", "n/a;b,c:d@e!$'()*[]"} {
 			call(t, "PUT", e.sign(t, "PUT", name, nil), []byte(name)).want(t, 200, "")
 			if got := e.read(t, name); got != name {
-				t.Errorf("the object %q contains %q", name, got)
+				t.Errorf("the object %q contains %q, want its name", name, got)
 			}
 		}
 	}},
@@ -449,7 +449,7 @@ var behaviours = []struct {
 			}
 			a, err := e.object(name).Attrs(t.Context())
 			if err != nil || a.ContentType != "video/mp4" || a.CacheControl != "no-store" || a.Metadata["K"] != "v" || a.Size != int64(len(body)) || e.read(t, name) != string(body) {
-				t.Errorf("with the chunk size %d, the attributes are %+v, %v", chunk, a, err)
+				t.Errorf("with the chunk size %d, the attributes are %+v, %v, want those of the upload", chunk, a, err)
 			}
 		}
 	}},
@@ -525,11 +525,11 @@ var behaviours = []struct {
 			t.Fatal(err)
 		}
 		if b.Generation != a.Generation || b.Metageneration != a.Metageneration+1 || b.ContentType != "text/plain" || b.Metadata["b"] != "2" {
-			t.Errorf("the updated object is %+v", b)
+			t.Errorf("the updated object is %+v, want the new values and the next metageneration", b)
 		}
 		b, err = e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{CacheControl: "", Metadata: map[string]string{"a": "3"}})
 		if err != nil || b.CacheControl != "" || b.Metadata["a"] != "3" {
-			t.Errorf("the object with cleared fields is %+v, %v", b, err)
+			t.Errorf("the object with cleared fields is %+v, %v, want no Cache-Control and only the metadata a=3", b, err)
 		}
 	}},
 	{"every write has a greater generation", func(t *testing.T, e *env) {
@@ -546,7 +546,7 @@ var behaviours = []struct {
 		e.put(t, "m/attrs", "hello")
 		a, err := e.object("m/attrs").Attrs(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || fmt.Sprintf("%x", a.MD5) != "5d41402abc4b2a76b9719d911017c592" || time.Since(a.Created) > time.Minute || a.StorageClass != "STANDARD" || a.Etag == "" {
-			t.Errorf("the attributes are %+v, %v", a, err)
+			t.Errorf("the attributes are %+v, %v, want those of the content hello", a, err)
 		}
 	}},
 	{"deleting a missing object is ErrObjectNotExist", func(t *testing.T, e *env) {
@@ -596,7 +596,7 @@ var behaviours = []struct {
 		}
 		b, err := e.object("k/dst").CopierFrom(e.object("k/src")).Run(t.Context())
 		if err != nil || b.Generation == a.Generation || b.ContentType != "a/b" || b.Metadata["k"] != "v" || e.read(t, "k/dst") != "bytes" {
-			t.Errorf("the copy is %+v, %v", b, err)
+			t.Errorf("the copy is %+v, %v, want a new generation with the same content and metadata", b, err)
 		}
 		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
 			t.Error("after the deletion of its source, the copy is not readable")
@@ -626,7 +626,7 @@ var behaviours = []struct {
 		c.ContentType = "text/plain"
 		a, err := c.Run(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || len(a.MD5) != 0 || a.ComponentCount != 2 || e.read(t, "o/all") != "hello" {
-			t.Errorf("the composed object is %+v, %v", a, err)
+			t.Errorf("the composed object is %+v, %v, want hello, two components and no MD5", a, err)
 		}
 	}},
 	{"compose onto one of its sources appends", func(t *testing.T, e *env) {
@@ -763,7 +763,7 @@ var behaviours = []struct {
 		}
 		a := call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o/none", nil)
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil || b.Error.Code != 404 || len(b.Error.Errors) != 1 || b.Error.Errors[0].Reason != "notFound" {
-			t.Errorf("the body is %s, %v", a.body, err)
+			t.Errorf("the body is %s, %v, want one error with the reason notFound", a.body, err)
 		}
 	}},
 	{"the public side does not serve the JSON API", func(t *testing.T, e *env) {

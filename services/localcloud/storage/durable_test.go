@@ -75,7 +75,7 @@ func TestObjectsMetadataAndGenerationsSurviveARestart(t *testing.T) {
 	e = e.again(t, storage.Options{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
 	b, err := e.object("keep").Attrs(t.Context())
 	if err != nil || b.Generation != a.Generation || b.Metadata["k"] != "v" || e.read(t, "keep") != "bytes" {
-		t.Errorf("after the restart, the object is %+v, %v", b, err)
+		t.Errorf("after the restart, the object is %+v, %v, want it unchanged", b, err)
 	}
 	if c := e.put(t, "keep", "new"); c.Generation <= a.Generation {
 		t.Errorf("with the clock set back, the generation %d follows %d, want a greater one", c.Generation, a.Generation)
@@ -382,11 +382,11 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	p := got[want[2]]
 	if p.Subscription != "projects/p/subscriptions/s" || p.Message.MessageID == "" || time.Since(p.Message.Publish) > time.Minute ||
 		p.Message.Attributes["bucketId"] != "b-1" || p.Message.Attributes["overwroteGeneration"] != fmt.Sprint(a.Generation) || p.Message.Attributes["payloadFormat"] != "JSON_API_V1" {
-		t.Errorf("the message is %+v", p)
+		t.Errorf("the message is %+v, want the attributes of an overwritten object", p)
 	}
 	var resource struct{ Kind, Name, Size string }
 	if err := json.Unmarshal(p.Message.Data, &resource); err != nil || resource.Kind != "storage#object" || resource.Name != "videos/1" || resource.Size != "3" {
-		t.Errorf("the message's data is %s, %v", p.Message.Data, err)
+		t.Errorf("the message's data is %s, %v, want the object videos/1 with 3 bytes", p.Message.Data, err)
 	}
 	claims := verifyToken(t, e, p.Message.Attributes["token"])
 	delete(claims, "iat")

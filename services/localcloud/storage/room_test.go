@@ -96,7 +96,7 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	free.Store(reserve + int64(len(chunk)))
 	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk))).want(t, 200, "")
 	if a, err := e.object("s").Attrs(t.Context()); err != nil || a.Size != int64(2*len(chunk)) {
-		t.Errorf("after more space is free, the object is %+v, %v", a, err)
+		t.Errorf("after more space is free, the object is %+v, %v, want both chunks", a, err)
 	}
 }
 

@@ -43,8 +43,8 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether the draft can be written without reading first. A slug is
 // practically always free, and reading first would double the database calls of an ordinary create.
-// A domain, an external ID or tags need a read, because the domain must be verified, the external ID
-// may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the link of its
+// A draft with a domain, an external ID or tags needs a read: the domain must be verified, the external
+// ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the link of its
 // first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0

@@ -54,7 +54,7 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 			args := func(command string) (list []string) {
 				m := regexp.MustCompile(`(?s)args:\n +- ` + command + `\n(.*?)\n +env:`).FindSubmatch(text)
 				if m == nil {
-					t.Fatalf("the chart runs no %s", command)
+					t.Fatalf("the chart does not run linkreel %s", command)
 				}
 				for line := range strings.Lines(string(m[1])) {
 					list = append(list, strings.TrimPrefix(strings.TrimSpace(line), "- "))
@@ -63,11 +63,11 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 			}
 			b, err := backupOptions(args("backup"), cli.Env{})
 			if diff := cmp.Diff(tt.backup, b); err != nil || diff != "" {
-				t.Errorf("backup: %v\n%s", err, diff)
+				t.Errorf("backupOptions returned error %v and other options (-want +got):\n%s", err, diff)
 			}
 			r, err := restoreOptions(args("restore"), cli.Env{})
 			if diff := cmp.Diff(tt.restore, r); err != nil || diff != "" {
-				t.Errorf("restore: %v\n%s", err, diff)
+				t.Errorf("restoreOptions returned error %v and other options (-want +got):\n%s", err, diff)
 			}
 		})
 	}

@@ -167,7 +167,7 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, final)
 	if r.State != transcode.Done || r.Tries != 1 || !r.Outcome.Final || len(r.Outcome.Renditions) != 1 {
-		t.Fatalf("record = %+v", r)
+		t.Fatalf("record = %+v, want a job that is done after one try with one rendition", r)
 	}
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
 		t.Errorf("objects (-named +there):\n%s", diff)
@@ -301,7 +301,7 @@ func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
 			}
 			b.run()
 			if r := b.await(b.submit("a", "vid").ID, final); r.State != transcode.Done || r.Outcome.Download == "" || r.Outcome.Storyboard == nil {
-				t.Fatalf("record = %+v", r)
+				t.Fatalf("record = %+v, want a job that is done, with a download and a storyboard", r)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -319,10 +319,10 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
 	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.NotAVideo {
-		t.Errorf("record = %+v", r)
+		t.Errorf("record = %+v, want the failure NOT_A_VIDEO after one try", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left behind: %v, want nothing", left)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
 	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.UnsupportedFormat {
-		t.Errorf("record = %+v", r)
+		t.Errorf("record = %+v, want the failure UNSUPPORTED_FORMAT after one try", r)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
 	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.FileTooLarge || !strings.Contains(r.Failure.Message, "disk space") {
-		t.Errorf("record = %+v, failure %+v", r, r.Failure)
+		t.Errorf("record = %+v, failure %+v, want FILE_TOO_LARGE because of disk space", r, r.Failure)
 	}
 	if n := b.maker.made(); n != 0 {
 		t.Errorf("%d parts were encoded, want 0", n)
@@ -398,7 +398,7 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 	remove()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
-		t.Errorf("record = %+v, failure %v", r, r.Failure)
+		t.Errorf("record = %+v, failure %v, want a job that is done after one try", r, r.Failure)
 	}
 }
 
@@ -440,7 +440,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	}
 	end()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
-		t.Errorf("record = %+v, failure %v", r, r.Failure)
+		t.Errorf("record = %+v, failure %v, want a job that is done after one try", r, r.Failure)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		next, err := small()
@@ -471,7 +471,7 @@ func TestARetainedSourceGivesWayToAJob(t *testing.T) {
 	j := b.submit("a", "vid")
 	b.run()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
-		t.Errorf("record = %+v, failure %v", r, r.Failure)
+		t.Errorf("record = %+v, failure %v, want a job that is done after one try", r, r.Failure)
 	}
 }
 
@@ -514,10 +514,10 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Tries == 1 })
 	if r.Failure != nil || r.Outcome != nil {
-		t.Errorf("record = %+v", r)
+		t.Errorf("record = %+v, want a queued job without a failure and an outcome", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left behind: %v, want nothing", left)
 	}
 }
 
@@ -608,7 +608,7 @@ func TestPartsAreJoinedAndTheirRecordsAndObjectsGo(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, final)
 	if r.State != transcode.Done || r.Tries != 1 {
-		t.Fatalf("record = %+v", r)
+		t.Fatalf("record = %+v, want a job that is done after one try", r)
 	}
 	for i := range b.maker.parts() {
 		b.awaitGone(transcode.PartID(j.ID, i))
@@ -673,7 +673,7 @@ func TestDonePartsOfADeadLeaderAreUsed(t *testing.T) {
 	b.run()
 	r := b.await(j.ID, final)
 	if r.State != transcode.Done || r.Tries != 2 {
-		t.Fatalf("record = %+v", r)
+		t.Fatalf("record = %+v, want a job that is done after two tries", r)
 	}
 	if n := b.maker.made(); n != 0 {
 		t.Errorf("%d parts were encoded again, want 0", n)
