@@ -24,8 +24,14 @@ const (
 	refused     = "refused" // Redis is loading, failing over, or rejects the password
 )
 
-var measured = metrics.NewCalls("Redis", []string{"key", "pipeline", "script", "stream"},
-	[]string{unreachable, timeout, memory, disk, refused})
+var operations = []string{"key", "pipeline", "script", "stream"}
+
+var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeout, memory, disk, refused})
+
+// NewCalls declares a second Redis of a service. The durations of its calls have their own label,
+// so that the calls to the main Redis do not hide that this one is slow. Failures count as those of
+// "Redis". Assign its result to a package variable, so that the series exist from the start.
+func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
 
 // operationOf groups commands. It returns "" for a command that blocks until an event arrives.
 func operationOf(cmd redis.Cmder) string {
@@ -156,7 +162,10 @@ func (h *health) heard(err error, took time.Duration) {
 }
 
 // watch is the hook that measures the calls of a client.
-type watch struct{ *health }
+type watch struct {
+	*health
+	calls *metrics.Calls
+}
 
 func (w watch) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -179,6 +188,6 @@ func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 func (w watch) ended(operation string, err error, took time.Duration) {
-	measured.Took(operation, took)
+	w.calls.Took(operation, took)
 	w.heard(err, took)
 }

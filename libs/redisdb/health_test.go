@@ -193,11 +193,34 @@ func (redisError) RedisError()     {}
 
 // BenchmarkWatch measures the cost of the hook in a call.
 func BenchmarkWatch(b *testing.B) {
-	h := watch{healthOf("bench", nil)}
+	h := watch{healthOf("bench", nil), measured}
 	cmd := redis.NewCmd(context.Background(), "evalsha", "sha")
 	call := h.ProcessHook(func(context.Context, redis.Cmder) error { return nil })
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = call(context.Background(), cmd)
+	}
+}
+
+// A service can have a second Redis. The durations of its calls must not vanish among those of the
+// main one.
+func TestASecondRedisIsMeasuredApart(t *testing.T) {
+	t.Parallel()
+	client, err := Open(Config{URL: redistest.Start(t), Calls: NewCalls("Redis for tests")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	const none = `linkreel_dependency_call_seconds_count{dependency="Redis for tests",operation="stream"} 0`
+	if !shows(none) {
+		t.Errorf("before the first call, /metrics lacks %s", none)
+	}
+	for range 3 {
+		if err := client.XLen(t.Context(), "k").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := strings.TrimSuffix(none, "0") + "3"; !shows(want) {
+		t.Errorf("after three calls, /metrics lacks %s", want)
 	}
 }

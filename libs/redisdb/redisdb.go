@@ -26,6 +26,8 @@ import (
 	"github.com/redis/go-redis/extra/redisotel/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/linkreel/linkreel/libs/metrics"
 )
 
 // Config selects the Redis to open and the time limits of its client.
@@ -53,6 +55,10 @@ type Config struct {
 	PoolSize    int           // connections to each server; 64
 	MinIdle     int           // connections that are kept open; 0
 	Untraced    bool          // do not trace calls; for a client that every redirect uses
+
+	// Calls measures the calls to a second Redis of a service; see [NewCalls]. If it is nil, they
+	// are measured as those of "Redis".
+	Calls *metrics.Calls
 }
 
 // ErrAddress is the error for an address that has none of the forms in [Config].
@@ -82,7 +88,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	default:
 		client = redis.NewClient(opt.Simple())
 	}
-	client.AddHook(watch{healthOf(cfg.URL, client)})
+	client.AddHook(watch{healthOf(cfg.URL, client), cmp.Or(cfg.Calls, measured)})
 	if cfg.Untraced {
 		return client, nil
 	}

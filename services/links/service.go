@@ -193,10 +193,14 @@ func (b *building) openStores(ctx context.Context) (err error) {
 		// Do not copy the main Redis's password: a Redis without a password rejects connections
 		// that send one.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
+		b.clicksRedis.Calls = clicksCalls
 	}
 	b.auth, _, err = b.stores.Keys(b.Auth)
 	return err
 }
+
+// clicksCalls measures the calls to the Redis of [Config.ClicksRedisURL].
+var clicksCalls = redisdb.NewCalls("Redis for clicks")
 
 func (b *building) openMemory(context.Context) (err error) {
 	read := store.Lookups{DB: b.stores.DB}

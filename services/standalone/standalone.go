@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack keeps its data and listens. All other settings of the services are read from the
-// environment under their usual names.
+// Config says where a stack keeps its data and listens. All other settings of the services are
+// read from the environment under their usual names.
 type Config struct {
 	// PortBase is the first of four ports in a row: base address, short address,
 	// operator, uploads. 0 takes any four free ones.

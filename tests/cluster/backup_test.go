@@ -165,6 +165,48 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	}
 }
 
+// TestARestoreEndsBackups compares the first step of a restore with the labels of the chart's CronJob
+// and of every Job that makes a backup. A backup that still runs would copy the emptied or the restored
+// localcloud in the middle of the steps.
+func TestARestoreEndsBackups(t *testing.T) {
+	t.Parallel()
+	objects, err := renderAs(t, "linkreel", "linkreel", "--set", "backup.enabled=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, _ := strings.Cut(string(read(t, "../../docs/recovery.md")), "\n### Restore a cluster\n")
+	steps, _, _ = strings.Cut(steps, "\n2. ")
+	command := regexp.MustCompile(`delete cronjob,job -l (\S+) --cascade=foreground`)
+	shown := command.FindStringSubmatch(steps)
+	if shown == nil {
+		t.Fatalf("the first step does not delete the backups' jobs:\n%s", steps)
+	}
+	wanted := object{}
+	for label := range strings.SplitSeq(shown[1], ",") {
+		name, value, _ := strings.Cut(label, "=")
+		wanted[name] = value
+	}
+	var selected []string
+	for _, o := range objects {
+		if o.kind() != "CronJob" && o.kind() != "Job" {
+			continue
+		}
+		if selects(wanted, mapAt(o, "metadata", "labels")) {
+			selected = append(selected, o.kind())
+		}
+		if o.kind() == "CronJob" && !selects(wanted, mapAt(o, "spec", "jobTemplate", "metadata", "labels")) {
+			t.Errorf("the command leaves the Jobs of %s", o.name())
+		}
+	}
+	if slices.Sort(selected); !slices.Equal(selected, []string{"CronJob", "Job"}) {
+		t.Errorf("the command deletes %v of the chart, want its CronJob and the Job of the first backup", selected)
+	}
+	script := command.FindString(strings.ReplaceAll(string(read(t, "test.sh")), "$release", "linkreel"))
+	if script != shown[0] {
+		t.Errorf("the cluster's case of backups runs %q, want %q", script, shown[0])
+	}
+}
+
 // Only a restore gets the keys that it checks. It must not be able to write to the backups.
 func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,36 @@ func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 	}
 }
 
+// The chart trusts Istio's sidecars only while all visitors who use plain HTTP come through a proxy.
+func TestTrustedProxies(t *testing.T) {
+	t.Parallel()
+	const private, sidecar = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7", ",127.0.0.6/32,::6/128"
+	for name, tt := range map[string]struct {
+		set  string
+		want string
+	}{
+		"the default":                       {"", private + sidecar},
+		"port 80 is open to visitors":       {"tls.onDemand.enabled=true", private},
+		"only port 443 is open to visitors": {"tls.onDemand.enabled=true,tls.onDemand.service.http=false", private + sidecar},
+		"no Service for visitors":           {"tls.onDemand.enabled=true,tls.onDemand.service.enabled=false", private + sidecar},
+		"networks without loopback":         {"tls.onDemand.enabled=true,trustedProxies={128.0.0.0/1,126.0.0.0/8,10.127.0.0/16,1::/16}", "128.0.0.0/1,126.0.0.0/8,10.127.0.0/16,1::/16"},
+		"loopback behind a proxy":           {"trustedProxies={127.0.0.0/8}", "127.0.0.0/8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, "--set", tt.set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, service := range []string{"auth", "console", "events", "links", "videos"} {
+				if got := environment(objects, service)["LINKREEL_TRUSTED_PROXIES"]; got != tt.want {
+					t.Errorf("%s trusts %q, want %q", service, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
 // outsideRedis lists the ports that a service may call at the peers of networkPolicy.redisTo.
 func outsideRedis(objects []object, service string) (ports []string) {
 	for _, o := range objects {

@@ -100,6 +100,7 @@ var edges = map[string]edge{
 			return []string{"x-forwarded-proto: https", "x-envoy-external-address: " + client, "x-request-id: 6c0c8f0e-6f0b-4a53-9a8e-3d5c2b1a0f9e"}
 		},
 	},
+	"Istio's sidecar with IPv6": {values: anyCluster, peer: "::6", appends: func(client string) string { return client }, adds: func(string) []string { return nil }},
 	"OpenShift's router": {
 		values: func(*testing.T, string) []string {
 			return []string{"--values", filepath.Join(chart, "ci/openshift.yaml")}

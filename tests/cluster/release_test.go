@@ -714,7 +714,7 @@ func (r *rehearsal) wantOthersRefused() {
 	if err := r.job("build", "v0.5.0", ""); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md has no section [0.5.0]") {
 		r.t.Errorf("a version that is not in the changelog returned %v, want an error about CHANGELOG.md", err)
 	}
-	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "is built, not 0.4.1-rc.1 of commit") {
+	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "want 0.4.1-rc.1 of commit") {
 		r.t.Errorf("publishing the artifact of another version returned %v, want an error", err)
 	}
 	r.commit = r.aside

@@ -821,7 +821,6 @@ case_backup() {
 	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue although a restore is enabled"
 	await 240 settled
 	upgrade --values "$work/backup.yaml"
-	k delete job backup-now >/dev/null
 	await 60 reached
 	backup_now
 	ok "the next backup took $(<"$work/took.txt") s: $(k logs job/backup-now | head -n 1)"
@@ -848,8 +847,9 @@ replace() {
 # restore: lose the volumes, follow the steps of docs/recovery.md, and print the seconds after which each step had its effect.
 restore() {
 	local start=$EPOCHREALTIME laps=()
-	k delete deployment,statefulset -l app.kubernetes.io/instance=$release >/dev/null
-	k wait --for delete pod -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component notin (test, backup)" --timeout 120s >/dev/null
+	k delete cronjob,job -l app.kubernetes.io/instance=$release,app.kubernetes.io/component=backup --cascade=foreground >/dev/null
+	k delete deployment,statefulset -l app.kubernetes.io/instance=$release --cascade=foreground >/dev/null
+	k wait --for delete pod -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test" --timeout 120s >/dev/null
 	laps+=("all pods stopped $(since "$start")")
 	k delete pvc data-$release-localcloud-0 data-$release-redis-0 --timeout 120s >/dev/null
 	laps+=("claims deleted $(since "$start")")

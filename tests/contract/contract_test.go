@@ -166,7 +166,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 		{"a status is missing", "create", `"201":{"description":"The link exists`, `"202":{"description":"The link exists`},
 		{"a field has another type", "list", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"a field is renamed", "create", `"shortUrl":{"type":"string","description":"The whole`, `"shortURL":{"type":"string","description":"The whole`},
-		{"a field is missing", "list", `"hasMore":{"type":"boolean"},`, ``},
+		{"a field is missing", "list", `"hasMore":{"type":"boolean","description":"Whether there is a next page."},`, ``},
 		{"null is not allowed", "list", `"type":["integer","null"],"minimum":0,"maximum":9007199254740991`, `"type":"integer"`},
 		{"a bound is too low", "list", `"minimum":1,"maximum":100,"default":20`, `"minimum":1,"maximum":4,"default":2`},
 		{"an error code is missing", "slug taken", `"enum":["SLUG_TAKEN","EXTERNAL_ID_TAKEN"`, `"enum":["EXTERNAL_ID_TAKEN"`},

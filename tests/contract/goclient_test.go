@@ -338,7 +338,7 @@ func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, want := range []string{
-		`(?m)^found http\S+$`, `(?m)^deleted: true$`, `(?m)^bulk: 990 created, 10 refused$`, `(?m)^sent \d+ of \d+$`,
+		`(?m)^found http\S+$`, `(?m)^deleted: true$`, `(?m)^bulk: 990 created, 10 rejected$`, `(?m)^sent \d+ of \d+$`,
 		`(?m)^plays at http\S+ webhook: video.ready$`, `(?m)^feed: each link once: true$`, `(?m)^cleared: 990$`,
 	} {
 		if !regexp.MustCompile(want).Match(out) {

@@ -52,15 +52,16 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: warning}
   summary: "Redis does not answer or refuses writes ({{ `{{ $labels.reason }}` }}); limits are local and clicks wait in the spool."
 - alert: LinkreelRedisSlow
-  # A Redis that is away has its own alert, and its calls last as long as their time limits.
-  {{- $calls = printf "%s, dependency=\"Redis\"" $here }}
+  # A Redis that is away has its own alert, and its calls last as long as their time limits. The many fast calls of
+  # one component, or of one Redis, must not hide the slow ones of another.
+  {{- $calls = printf "%s, dependency=~\"Redis.*\"" $here }}
   expr: |
-    histogram_quantile(0.5, sum by (le) (rate(linkreel_dependency_call_seconds_bucket{ {{- $calls -}} }[5m]))) > 0.01
-    and sum(increase(linkreel_dependency_call_seconds_count{ {{- $calls -}} }[5m])) > 50
+    histogram_quantile(0.5, sum by (le, component, dependency) (rate(linkreel_dependency_call_seconds_bucket{ {{- $calls -}} }[5m]))) > 0.01
+    and sum by (component, dependency) (increase(linkreel_dependency_call_seconds_count{ {{- $calls -}} }[5m])) > 50
     unless on () {{ $away }}
   for: 10m
   labels: {severity: warning}
-  summary: "Redis answers, but every second call takes longer than 10 ms."
+  summary: "{{ `{{ $labels.dependency }}` }} answers, but every second call of {{ `{{ $labels.component }}` }} takes longer than 10 ms."
 - alert: LinkreelClicksSpooling
   # With a full Redis, single batches are refused: clicks go to the disk while no partition spools for long.
   # A click now and then for which Redis was too slow is no reason to look.
@@ -102,7 +103,10 @@ something that happens a few times a day also need a least number: one of one is
   labels: {severity: warning}
   summary: "Events have waited for more than a minute for their place in the feed."
 - alert: LinkreelWebhooksLate
-  expr: max(linkreel_webhooks_due_age_seconds{ {{- $here -}} }) > 300
+  # During the pause after a restore, deliveries stay due. LinkreelRecoveryPaused reminds of it.
+  expr: |
+    max(linkreel_webhooks_due_age_seconds{ {{- $here -}} }) > 300
+    unless max(linkreel_restored_paused{ {{- $here }}, what="webhooks"}) > 0
   for: 10m
   labels: {severity: warning}
   summary: "Webhook deliveries have been due for more than five minutes."

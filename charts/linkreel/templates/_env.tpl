@@ -22,7 +22,7 @@ name is a setting in the service's Config; tests/cluster fails on any other name
 {{- $_ := set $env (printf "LINKREEL_%s_ADDR" (upper $port)) (printf ":%v" $number) }}
 {{- end }}
 {{- if ne .name "worker" }}
-{{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
+{{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (include "linkreel.trustedProxies" $root) }}
 {{- with include "linkreel.proxyHops" $root | int }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXY_HOPS" (toString .) }}
 {{- end }}

@@ -190,6 +190,31 @@ auth answers all other paths: docs, the API document, the JSON 404.
 {{- end }}
 {{- end }}
 
+{{/* "true" if visitors reach links by plain HTTP without a proxy in front of it. */}}
+{{- define "linkreel.directHTTP" -}}
+{{- with .Values.tls.onDemand }}{{ if and .enabled .service.enabled .service.http }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* The networks whose X-Forwarded-For is believed, separated by commas. values.yaml says why each is here. */}}
+{{- define "linkreel.trustedProxies" -}}
+{{- if kindIs "invalid" .Values.trustedProxies -}}
+10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7{{ if not (include "linkreel.directHTTP" .) }},127.0.0.6/32,::6/128{{ end }}
+{{- else -}}
+{{ join "," .Values.trustedProxies }}
+{{- end }}
+{{- end }}
+
+{{/* "true" if a network (CIDR) has loopback addresses. ::/16 counts as a whole: of it, only ::1 and ::6 are in use. */}}
+{{- define "linkreel.hasLoopback" -}}
+{{- if contains ":" . }}{{ if regexMatch "^(:|0+:)" . }}true{{ end }}
+{{- else }}
+{{- $first := regexFind "^[0-9]+" . | int }}
+{{- /* A prefix shorter than /8 leaves bits of the first byte open. */}}
+{{- $size := 1 }}{{ range until (sub 8 (trimPrefix "/" (regexFind "/[0-9]+$" .) | int) | max 0 | int) }}{{ $size = mul $size 2 }}{{ end }}
+{{- if eq (div $first $size) (div 127 $size) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Where a pod may run, from the values of its component. */}}
 {{- define "linkreel.placement" -}}
 {{- with .priorityClassName }}

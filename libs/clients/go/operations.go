@@ -852,7 +852,7 @@ func (c *Client) Members(ctx context.Context, opts ...Option) iter.Seq2[Member, 
 
 // UpdateMember: Change a member.
 //
-// Changes a member's name or role. You cannot give a role that has scopes you lack, and only a
+// Changes a member's name or role. You cannot assign a role that has scopes you lack, and only a
 // signed-in owner can make, change or remove an owner. A lower role takes effect on the member's
 // next request, and keys that the member made are revoked if they exceed the new role. A member's
 // `ETag` is `"r"` with its `updatedAt` behind the letter, such as `"r1790000000000"`. Send it as
@@ -918,8 +918,8 @@ func (c *Client) Invitations(ctx context.Context, opts ...Option) iter.Seq2[Invi
 // CreateInvitation: Invite somebody.
 //
 // Makes a link that adds one member with the given role. It works once, for seven days. The answer
-// is the only time that `url` is shown; send it to the person yourself. You cannot give a role that
-// has scopes you lack, and only a signed-in owner can invite an owner.
+// is the only time that `url` is shown; send it to the person yourself. You cannot assign a role
+// that has scopes you lack, and only a signed-in owner can invite an owner.
 func (c *Client) CreateInvitation(ctx context.Context, in InvitationCreate, opts ...Option) (*InvitationCreated, error) {
 	return answer[InvitationCreated](ctx, c, call{method: "POST", path: "/api/v1/invitations", in: in}, opts)
 }
@@ -1029,7 +1029,7 @@ func (o *Operator) AdminCreateKey(ctx context.Context, id string, in KeyCreate, 
 // new member, since two people may have the same name. The link works once, for 15 minutes.
 //
 // The operator's link also helps a person who lost their passkeys, and opens a session like any
-// other. For a member through a group of the identity provider, the answer is 409
+// other. For a member through a group at the identity provider, the answer is 409
 // `SIGN_IN_BY_PROVIDER`, because they sign in with the provider.
 func (o *Operator) AdminCreateSignInLink(ctx context.Context, id string, in SignInLinkCreate, opts ...Option) (*SignInLink, error) {
 	return answer[SignInLink](ctx, o.c, call{method: "POST", path: "/admin/v1/accounts/{id}/sign-in-links", ids: []string{id}, in: in, once: true}, opts)

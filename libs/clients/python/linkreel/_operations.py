@@ -1563,7 +1563,7 @@ class Operations(Core):
     ) -> types.Member:
         """Change a member.
 
-        Changes a member's name or role. You cannot give a role that has scopes you lack, and
+        Changes a member's name or role. You cannot assign a role that has scopes you lack, and
         only a signed-in owner can make, change or remove an owner. A lower role takes effect on
         the member's next request, and keys that the member made are revoked if they exceed the
         new role. A member's `ETag` is `"r"` with its `updatedAt` behind the letter, such as
@@ -1664,7 +1664,7 @@ class Operations(Core):
 
         Makes a link that adds one member with the given role. It works once, for seven days.
         The answer is the only time that `url` is shown; send it to the person yourself. You
-        cannot give a role that has scopes you lack, and only a signed-in owner can invite an
+        cannot assign a role that has scopes you lack, and only a signed-in owner can invite an
         owner.
 
         Args:
@@ -1901,7 +1901,7 @@ class Operations(Core):
         for 15 minutes.
 
         The operator's link also helps a person who lost their passkeys, and opens a session
-        like any other. For a member through a group of the identity provider, the answer is 409
+        like any other. For a member through a group at the identity provider, the answer is 409
         `SIGN_IN_BY_PROVIDER`, because they sign in with the provider.
 
         Args:

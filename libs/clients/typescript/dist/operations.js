@@ -537,7 +537,7 @@ export class Operations extends Client {
     /**
      * Change a member.
      *
-     * Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner
+     * Changes a member's name or role. You cannot assign a role that has scopes you lack, and only a signed-in owner
      * can make, change or remove an owner. A lower role takes effect on the member's next request, and keys that the
      * member made are revoked if they exceed the new role. A member's `ETag` is `"r"` with its `updatedAt` behind
      * the letter, such as `"r1790000000000"`. Send it as `If-Match` to keep from overwriting a change that somebody
@@ -589,7 +589,7 @@ export class Operations extends Client {
      * Invite somebody.
      *
      * Makes a link that adds one member with the given role. It works once, for seven days. The answer is the only time that
-     * `url` is shown; send it to the person yourself. You cannot give a role that has scopes you lack, and only a signed-in
+     * `url` is shown; send it to the person yourself. You cannot assign a role that has scopes you lack, and only a signed-in
      * owner can invite an owner.
      */
     createInvitation(body, options) {
@@ -687,7 +687,7 @@ export class Operator extends Client {
      * since two people may have the same name. The link works once, for 15 minutes.
      *
      * The operator's link also helps a person who lost their passkeys, and opens a session like any other. For a
-     * member through a group of the identity provider, the answer is 409 `SIGN_IN_BY_PROVIDER`, because they sign in
+     * member through a group at the identity provider, the answer is 409 `SIGN_IN_BY_PROVIDER`, because they sign in
      * with the provider.
      */
     adminCreateSignInLink(id, body, options) {

@@ -975,7 +975,7 @@ export interface paths {
         head?: never;
         /**
          * Change a member
-         * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner
+         * @description Changes a member's name or role. You cannot assign a role that has scopes you lack, and only a signed-in owner
          *     can make, change or remove an owner. A lower role takes effect on the member's next request, and keys that the
          *     member made are revoked if they exceed the new role. A member's `ETag` is `"r"` with its `updatedAt` behind
          *     the letter, such as `"r1790000000000"`. Send it as `If-Match` to keep from overwriting a change that somebody
@@ -1036,7 +1036,7 @@ export interface paths {
         /**
          * Invite somebody
          * @description Makes a link that adds one member with the given role. It works once, for seven days. The answer is the only time that
-         *     `url` is shown; send it to the person yourself. You cannot give a role that has scopes you lack, and only a signed-in
+         *     `url` is shown; send it to the person yourself. You cannot assign a role that has scopes you lack, and only a signed-in
          *     owner can invite an owner.
          */
         post: operations["createInvitation"];
@@ -1223,7 +1223,7 @@ export interface paths {
          *     since two people may have the same name. The link works once, for 15 minutes.
          *
          *     The operator's link also helps a person who lost their passkeys, and opens a session like any other. For a
-         *     member through a group of the identity provider, the answer is 409 `SIGN_IN_BY_PROVIDER`, because they sign in
+         *     member through a group at the identity provider, the answer is 409 `SIGN_IN_BY_PROVIDER`, because they sign in
          *     with the provider.
          */
         post: operations["adminCreateSignInLink"];
@@ -4081,7 +4081,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
-                 *         "message": "There is no such link.",
+                 *         "message": "This account has no link with this id.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
@@ -4106,7 +4106,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "LINK_NOT_FOUND",
-                 *         "message": "There is no such link.",
+                 *         "message": "There is no link with this id.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#link_not_found"
                  *       }
@@ -4356,7 +4356,7 @@ export interface components {
                  * @example {
                  *       "error": {
                  *         "code": "HAS_SIGN_IN",
-                 *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
+                 *         "message": "This person has their own way to sign in or also belongs to another account, so nobody can make a sign-in link for them. If they can no longer sign in, remove them and invite them again.",
                  *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
                  *         "docUrl": "/docs/guides/errors#has_sign_in"
                  *       }
