@@ -1,16 +1,16 @@
 // Package restored keeps the record of the last restore: which time the restored data is
-// from, when it was restored, and what has waited for the operator since then.
+// from, when it was restored, and what has been paused since then.
 //
-// A restore goes back in time, and others have seen what happened in the time that it lost.
-// So after a restore, webhooks wait and the search for objects without a record is off, until
-// the operator turns each on again ([Resume]). A restore writes the record ([Write]) before
-// any service serves the data. The record is a document of the database, so it is in the next
-// backup too.
+// A restore goes back in time, but other systems have already seen the events that it undoes.
+// After a restore, webhooks and the janitor, which removes objects without a record, are
+// therefore paused until the operator resumes them ([Resume]). A restore writes the record
+// ([Write]) before any service serves the data. The record is a document in the database, so
+// the next backup includes it.
 //
-// Services read the record through a [Watch]. They notice the end of a pause within seconds.
-// While the record is not known, they must behave as if everything were paused: until it was
-// read for the first time, and from an outage of the database until it was read again, because
-// somebody may have restored the database meanwhile.
+// Services read the record through a [Watch] and notice the end of a pause within seconds.
+// While the record is unknown, they must behave as if everything were paused. It is unknown
+// until the first read, and after an outage of the database until the next read, because
+// somebody may have restored the database during the outage.
 package restored
 
 import (
@@ -33,21 +33,20 @@ import (
 
 // Record describes the last restore. The zero value means that there was none.
 type Record struct {
-	ID         string    // rst_…; every restore has another one
+	ID         string    // rst_…, unique for each restore
 	Database   string    // where the data was restored to; see firestoredb.DB.Identity
-	DataAt     time.Time // the restored data is as it was at this time
+	DataAt     time.Time // the time that the restored data is from
 	RestoredAt time.Time
 	// WebhooksResumedAt and JanitorResumedAt are when the operator ended each pause. They are
-	// zero while the pause lasts.
+	// zero during the pause.
 	WebhooksResumedAt time.Time
 	JanitorResumedAt  time.Time
 }
 
-// WebhooksPaused reports whether webhooks wait for the operator.
+// WebhooksPaused reports whether webhooks are paused until the operator resumes them.
 func (r Record) WebhooksPaused() bool { return r.ID != "" && r.WebhooksResumedAt.IsZero() }
 
-// JanitorPaused reports whether the search for objects without a record waits for the
-// operator.
+// JanitorPaused reports whether the janitor is paused until the operator resumes it.
 func (r Record) JanitorPaused() bool { return r.ID != "" && r.JanitorResumedAt.IsZero() }
 
 type document struct {
@@ -63,18 +62,18 @@ var read = firestoredb.Reader(func(_ firestoredb.Snap, d *document) Record { ret
 
 func ref(db *firestoredb.DB) firestoredb.Ref { return db.Collection("installation").Doc("restore") }
 
-// Write notes a restore of data that is as it was at dataAt. It pauses webhooks and the
-// janitor, and replaces the record of an earlier restore. Call it before any service serves
-// the data. A second call is a second restore, so repeat it only if the first failed. Its time
-// is the database's, as all times of the record.
+// Write records a restore of data from dataAt. It pauses webhooks and the janitor, and replaces
+// the record of an earlier restore. Call it before any service serves the data. A second call
+// counts as a second restore, so repeat the call only if the first one failed. All times in the
+// record except dataAt come from the database's clock.
 func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(Record) bool { return false })
 }
 
-// WriteOnce is [Write] for a caller that may be repeated. If the database has the record of a
-// restore of the same time into this database, of which nothing was resumed, it is the same
-// restore, and its record stays. A copy of the database has another name, so a restore into
-// it is another one; so is a restore after the operator has resumed something.
+// WriteOnce is [Write] for a caller that may be repeated. If the database already contains the
+// record of a restore of the same time into this database, and nothing has been resumed since,
+// WriteOnce keeps that record. A restore into a copy of the database is a new restore, because
+// the copy has another name. A restore after the operator has resumed something is also new.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }
@@ -99,7 +98,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 // change reads the record in a transaction. now is the time of the database.
 func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
 	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if there is none
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if the document does not exist
 		if err != nil {
 			return err
 		}
@@ -119,16 +118,16 @@ func Read(ctx context.Context, db *firestoredb.DB) (Record, error) {
 	return r, err
 }
 
-// Pauses names pauses after a restore.
+// Pauses selects pauses after a restore.
 type Pauses struct{ Webhooks, Janitor bool }
 
-// ErrOther means that a restore is not the last one.
-var ErrOther = errors.New("another restore is the last one")
+// ErrOther means that there has been a later restore.
+var ErrOther = errors.New("there has been a later restore")
 
-// Resume ends pauses of the restore with this id, and returns the record as it is then. A pause
-// that has ended, and a database that was never restored, stay as they are. If another restore
-// is the last one, Resume returns its record and [ErrOther], and changes nothing: whoever
-// named the earlier one has not looked at the data of the later one.
+// Resume ends pauses of the restore with this id and returns the new record. It has no effect on
+// a pause that has already ended, or on a database that was never restored. If there has been a
+// later restore, Resume returns its record and [ErrOther] and changes nothing, because a caller
+// that names the earlier restore has not looked at the later one's data.
 func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
 	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		r = last
@@ -152,7 +151,7 @@ func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r R
 	return r, err
 }
 
-// How often a [Watch] reads the record: while it is not known or the last look failed, while
+// How often a [Watch] reads the record: while it is unknown or the last read failed, while
 // something is paused, and otherwise.
 const (
 	unreadPace = time.Second
@@ -160,18 +159,18 @@ const (
 	usualPace  = time.Minute
 )
 
-// doubtAfter is how many looks in a row fail before the record counts as unknown, although
-// nothing else has noticed an outage. One lost call must not pause anything.
+// doubtAfter is how many reads in a row must fail before the record counts as unknown when
+// nothing else has noticed an outage. A single lost call must not pause anything.
 const doubtAfter = 3
 
 var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_restored_paused",
-	Help: "1 if webhooks, or the janitor that removes objects without a record, wait since a restore for the operator " +
-		"(linkreel admin recovery resume), or because the record of the last restore cannot be read for minutes.",
+	Help: "1 if webhooks, or the janitor that removes objects without a record, are paused: since a restore until the operator " +
+		"runs linkreel admin recovery resume, or because the record of the last restore has been unreadable for minutes.",
 }, []string{"what"})
 
-// unknownLong is how long the record is not known before the metric says that all is paused. Pods
-// that start and short outages are shorter.
+// unknownLong is how long the record must be unknown before the metric shows that everything is
+// paused. The start of a pod and a short outage take less time.
 const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.
@@ -181,19 +180,20 @@ type Watch struct {
 	mu      sync.Mutex
 	last    Record
 	read    bool      // at least once
-	failed  int       // looks in a row
-	outages uint64    // of the database, when it was last read
-	doubted bool      // the doubt since then is in the log
-	unknown time.Time // since when the record is not known; zero if it is
+	failed  int       // failed reads in a row
+	outages uint64    // number of database outages at the last read
+	doubted bool      // a warning about an outage since then has been logged
+	unknown time.Time // since when the record has been unknown; zero if it is known
 	changed []func()
 
-	unread lograte.Limit // of the lines about failed looks
+	unread lograte.Limit // limits the lines about failed reads
 }
 
-// NewWatch makes a watch. It reads nothing before [Watch.Look] or [Watch.Run].
+// NewWatch returns a watch. It reads nothing until [Watch.Look] or [Watch.Run] is called.
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
-// OnChange makes the watch call fn after each change of the record, and when it is known again.
+// OnChange makes the watch call fn after each change of the record, and when the record is known
+// again.
 // Call it before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
@@ -201,8 +201,8 @@ func (w *Watch) OnChange(fn func()) {
 	w.changed = append(w.changed, fn)
 }
 
-// Last returns the record as it was last read. known is false if it was never read, or if there
-// was an outage of the database since then.
+// Last returns the record as it was last read. known is false if the record was never read, or if
+// the database had an outage since then.
 func (w *Watch) Last() (r Record, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +211,7 @@ func (w *Watch) Last() (r Record, known bool) {
 
 func (w *Watch) known() bool { return w.read && w.failed < doubtAfter && w.outages == w.db.Outages() }
 
-// Get returns the record as it was last read. If it is not known, Get reads it.
+// Get returns the record as it was last read. If the record is unknown, Get reads it.
 func (w *Watch) Get(ctx context.Context) (Record, error) {
 	r, known := w.Last()
 	if known {
@@ -225,7 +225,7 @@ func (w *Watch) Get(ctx context.Context) (Record, error) {
 // Run follows the record until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	looked := time.Now()
-	if _, known := w.Last(); !known { // otherwise the service has read it before it was ready
+	if _, known := w.Last(); !known { // otherwise the service read the record before it became ready
 		looked = time.Time{}
 	}
 	for ; ctx.Err() == nil; outage.Pause(ctx, unreadPace) {
@@ -240,27 +240,27 @@ func (w *Watch) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellUnread writes a line a minute about looks that fail, unless the record is known all the same.
+// tellUnread logs failed reads once a minute, unless the record is still known.
 func (w *Watch) tellUnread(ctx context.Context, err error) {
 	if _, known := w.Last(); known {
 		return
 	}
 	if times := w.unread.Due(time.Now(), 1); times > 0 {
-		slog.WarnContext(ctx, "cannot read the record of the last restore; webhooks and the janitor wait; retrying", "error", err, "times", times)
+		slog.WarnContext(ctx, "cannot read the record of the last restore; webhooks and the janitor are paused; retrying", "error", err, "times", times)
 	}
 }
 
-// pace returns how long after a look the next one is due. It writes its line without w.mu, because
-// others wait for w.mu while they hold locks of their own.
+// pace returns how long after a read the next one is due. It logs without holding w.mu, because
+// other goroutines may wait for w.mu while they hold their own locks.
 func (w *Watch) pace(now time.Time) time.Duration {
 	pace, doubts := w.check(now)
 	if doubts {
-		slog.Warn("the database was away and may have been restored; webhooks and the janitor wait until the record of the last restore is read")
+		slog.Warn("the database was unreachable and may have been restored; webhooks and the janitor are paused until the record of the last restore is read")
 	}
 	return pace
 }
 
-// check is pace without the line. doubts says that the line is due.
+// check is pace without logging. doubts reports whether pace must log that the record is unknown.
 func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,7 +273,7 @@ func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 			show(true, true)
 		}
 		doubts, w.doubted = w.read && !w.doubted, w.read
-		return 0, doubts // Run pauses between two looks
+		return 0, doubts // Run pauses between reads
 	case w.failed > 0:
 		return 0, false
 	case w.last.WebhooksPaused(), w.last.JanitorPaused():
@@ -307,7 +307,7 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// show says in metrics what is paused. w.mu is held, so the metric follows the record.
+// show sets the metrics of what is paused. w.mu is held, so that the metrics follow the record.
 func show(webhooks, janitor bool) {
 	for what, on := range map[string]bool{"webhooks": webhooks, "janitor": janitor} {
 		value := 0.0
@@ -318,7 +318,7 @@ func show(webhooks, janitor bool) {
 	}
 }
 
-// tell says in the log what is paused.
+// tell logs what is paused.
 func tell(ctx context.Context, r Record) {
 	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
 		if on {

@@ -22,7 +22,7 @@ var (
 	now    = dataAt.Add(6 * time.Hour)
 )
 
-// clock is the database's.
+// clock is the database's clock.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time           { return now.Add(time.Duration(c.offset.Load())) }
@@ -59,7 +59,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	db, _, c := open(t)
 	ctx := t.Context()
 	if r, err := restored.Resume(ctx, db, "rst_1", restored.Pauses{Webhooks: true, Janitor: true}); err != nil || r != (restored.Record{}) {
-		t.Fatalf("resume what was never restored = %+v, %v", r, err)
+		t.Fatalf("Resume of a database that was never restored = %+v, %v, want no record", r, err)
 	}
 	first := write(t, db)
 	if r, err := restored.Read(ctx, db); err != nil || r != first || !r.WebhooksPaused() || !r.JanitorPaused() || !r.DataAt.Equal(dataAt) {
@@ -68,31 +68,31 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	c.forward(time.Hour)
 	r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true})
 	if err != nil || r.WebhooksPaused() || !r.JanitorPaused() {
-		t.Fatalf("webhooks resumed: %+v, %v", r, err)
+		t.Fatalf("Resume of webhooks = %+v, %v, want only the janitor paused", r, err)
 	}
-	// The times are the database's, and a repeated call keeps that of the first.
+	// The times come from the database's clock, and a repeated call keeps the time of the first.
 	if took := r.WebhooksResumedAt.Sub(r.RestoredAt); took.Round(time.Minute) != time.Hour || r.RestoredAt.Before(now) {
-		t.Errorf("restored at %v, resumed at %v", r.RestoredAt, r.WebhooksResumedAt)
+		t.Errorf("restored at %v and resumed at %v, want an hour in between", r.RestoredAt, r.WebhooksResumedAt)
 	}
 	c.forward(time.Hour)
 	if again, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true}); err != nil || again != r {
-		t.Fatalf("resumed twice: %+v, %v; want %+v", again, err, r)
+		t.Fatalf("a second Resume = %+v, %v, want %+v", again, err, r)
 	}
 	second := write(t, db)
 	if second.ID == first.ID {
-		t.Fatalf("a second restore: %+v", second)
+		t.Fatalf("the second restore has the ID %s of the first, want another", second.ID)
 	}
-	// Somebody still looks at the data of the first restore.
+	// Somebody is still looking at the data of the first restore.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
-		t.Errorf("resume the first restore: %+v, %v", r, err)
+		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
 	}
 	if r, err := restored.Read(ctx, db); err != nil || r != second {
 		t.Errorf("after a second restore: %+v, %v; want %+v", r, err, second)
 	}
 }
 
-// TestARepeatedRestoreIsTheSameOnlyWhereItWas copies a restored database, as Google's restore
-// does, and restores the same time into the copy.
+// The test copies a restored database, as Google's restore does, and restores the same time into
+// the copy.
 func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)
@@ -100,13 +100,13 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 		t.Helper()
 		r, err := restored.WriteOnce(t.Context(), db, dataAt.Add(time.Nanosecond)) // the database keeps microseconds
 		if err != nil || !r.WebhooksPaused() || !r.JanitorPaused() {
-			t.Fatalf("record %+v, %v", r, err)
+			t.Fatalf("WriteOnce = %+v, %v, want webhooks and the janitor paused", r, err)
 		}
 		return r
 	}
 	first := once(db)
 	if again := once(db); again != first {
-		t.Errorf("a repeated run noted %+v after %+v", again, first)
+		t.Errorf("a repeated WriteOnce = %+v, want %+v", again, first)
 	}
 	second := openAs(t, cloud, "second")
 	for _, name := range []string{"database", "restore"} {
@@ -120,13 +120,13 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 	other := once(second)
 	if other.ID == first.ID || other.Database == first.Database || once(second) != other {
-		t.Errorf("the restore into the copy is %+v, and the first was %+v", other, first)
+		t.Errorf("the restore into the copy is %+v, want another ID and database than %+v", other, first)
 	}
 	if _, err := restored.Resume(t.Context(), db, first.ID, restored.Pauses{Janitor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if later := once(db); later.ID == first.ID {
-		t.Error("a restore after the operator has resumed something counts as the first one")
+		t.Error("a restore after the operator resumed something has the ID of the first one, want another")
 	}
 }
 
@@ -138,10 +138,10 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	calls := 0
 	w.OnChange(func() { calls++ })
 	if err := w.Look(t.Context()); err == nil || errors.Is(err, firestoredb.ErrNotFound) {
-		t.Fatalf("look while Firestore is away = %v", err)
+		t.Fatalf("Look while Firestore is unavailable = %v, want an error", err)
 	}
 	if _, known := w.Last(); known || calls != 0 {
-		t.Fatal("a watch that has read nothing says that it knows")
+		t.Fatal("before the first read, the record is known, want unknown")
 	}
 	fault()
 	look := func(wantCalls int) restored.Record {
@@ -151,28 +151,27 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 		}
 		r, known := w.Last()
 		if !known || calls != wantCalls {
-			t.Fatalf("known %v, %d calls; want %d", known, calls, wantCalls)
+			t.Fatalf("the record is known: %v, after %d calls of OnChange; want true and %d", known, calls, wantCalls)
 		}
 		return r
 	}
 	if r := look(1); r.WebhooksPaused() || r.JanitorPaused() {
-		t.Errorf("paused without a restore: %+v", r)
+		t.Errorf("without a restore, the record is %+v, want nothing paused", r)
 	}
 	made := write(t, db)
 	if r := look(2); !r.WebhooksPaused() {
-		t.Errorf("not paused after a restore: %+v", r)
+		t.Errorf("after a restore, the record is %+v, want webhooks paused", r)
 	}
 	look(2) // nothing has changed
 	if _, err := restored.Resume(t.Context(), db, made.ID, restored.Pauses{Webhooks: true, Janitor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if r := look(3); r.WebhooksPaused() || r.JanitorPaused() {
-		t.Errorf("paused after the resume: %+v", r)
+		t.Errorf("after the resume, the record is %+v, want nothing paused", r)
 	}
 }
 
-// TestAWatchDoubtsWhatItReadBeforeAnOutage is about a service that runs while the database under
-// it is restored.
+// Somebody may restore the database while a service is running.
 func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)
@@ -182,17 +181,17 @@ func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	known := func(want bool) {
 		t.Helper()
 		if _, known := w.Last(); known != want {
-			t.Fatalf("known: %v, want %v", known, want)
+			t.Fatalf("the record is known: %v, want %v", known, want)
 		}
 	}
 	if err := w.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Its own looks fail. One or two say nothing.
+	// The watch's own reads fail. One or two failures are not enough to doubt the record.
 	fault := cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for _, want := range []bool{true, true, false} {
 		if err := w.Look(t.Context()); err == nil {
-			t.Fatal("the look succeeds while Firestore is away")
+			t.Fatal("Look succeeded while Firestore is unavailable, want an error")
 		}
 		known(want)
 	}
@@ -212,9 +211,9 @@ func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	look()
 	known(true)
 	if n := calls.Load(); n != 2 {
-		t.Errorf("%d calls after the record was read again, want 2", n)
+		t.Errorf("after the record was read again, OnChange was called %d times, want 2", n)
 	}
-	// Other calls find the outage, and the watch does not look meanwhile.
+	// Other calls notice the outage, and the watch does not read in the meantime.
 	fault = cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for before := db.Outages(); db.Outages() == before && t.Context().Err() == nil; {
 		_, _ = restored.Read(t.Context(), db)
@@ -241,7 +240,7 @@ func logTo(t *testing.T, fn func(slog.Record)) {
 	t.Cleanup(func() { slog.SetDefault(former) })
 }
 
-// TestARecordThatCannotBeReadIsTold runs alone, because all watches share the log and the gauge.
+// The test does not run in parallel, because all watches share the log and the gauge.
 func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 	db, cloud, _ := open(t)
 	if _, err := db.Identity(t.Context()); err != nil {
@@ -262,7 +261,7 @@ func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	if r := <-told; !strings.HasPrefix(r.Message, "cannot read the record of the last restore") {
-		t.Errorf("told %q", r.Message)
+		t.Errorf("the log line is %q, want one about the record of the last restore", r.Message)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -274,19 +273,18 @@ func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 		want  float64
 	}{{time.Minute, 0}, {4 * time.Minute, 2}} {
 		if w.CheckAt(began.Add(at.after)); restored.Shown() != at.want {
-			t.Errorf("after %v, the metric says that %v are paused, want %v", at.after, restored.Shown(), at.want)
+			t.Errorf("after %v, the sum of the gauge is %v, want %v", at.after, restored.Shown(), at.want)
 		}
 	}
 	if _, err := doc.Delete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Look(t.Context()); err != nil || restored.Shown() != 0 {
-		t.Errorf("the record is read (%v), and the metric says that %v are paused, want none", err, restored.Shown())
+		t.Errorf("Look returned %v, and the sum of the gauge is %v, want no error and 0", err, restored.Shown())
 	}
 }
 
-// TestAWatchIsFreeWhileItLogs is about a log that blocks. Others wait for the watch while they hold
-// locks of their own.
+// The log may block, and other goroutines may wait for the watch while they hold their own locks.
 func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 	db, cloud, _ := open(t)
 	w := restored.NewWatch(db)
@@ -305,11 +303,11 @@ func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 		select {
 		case <-free:
 		case <-time.After(5 * time.Second):
-			t.Errorf("the watch is locked while it writes %q", r.Message)
+			t.Errorf("the watch is locked while it logs %q, want it unlocked", r.Message)
 		}
 	})
 	w.CheckAt(time.Now())
 	if w.CheckAt(time.Now()); doubts != 1 {
-		t.Errorf("%d lines, want one", doubts)
+		t.Errorf("the watch logged %d lines about an unknown record, want one", doubts)
 	}
 }

@@ -20,28 +20,28 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Found is what was read of a trail.
+// Found is the result of reading a trail.
 type Found struct {
 	// Problems has a sentence about each file that is damaged, or that was removed after it was
-	// listed, because it is older than [Keep]. They change nothing about the others.
+	// listed because it is older than [Keep]. The other files are not affected.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
-	count    map[string]int             // by installation, with notes that others replaced
+	count    map[string]int             // by installation, including notes that later ones replaced
 }
 
 // readAtOnce is how many files are read at the same time.
 const readAtOnce = 16
 
-// What cannot be read is tried this often, with pauses that double.
+// readTries is how often a read is attempted. The pause doubles after each attempt.
 const readTries = 5
 
 var readPause = 200 * time.Millisecond
 
-// Read reads a trail. If since is set, it reads only days that can have decisions from then
-// on: it reads two more, because clocks differ, and notes may wait. It fails if the trail
-// cannot be listed to its end, or if a file of it stays unreadable: such a file may say what has
-// ended, and only its bytes can tell that it is damaged. A listed file that is missing is
-// unreadable too, because the disk may have been unmounted.
+// Read reads a trail. If since is set, it reads only the days that may contain later decisions.
+// It starts two days early, because clocks differ and notes may have waited before they were
+// written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
+// the file's content, nobody can tell whether it is damaged or says that a right has ended. A
+// listed file that is missing counts as unreadable too, because the disk may have been unmounted.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
@@ -54,7 +54,7 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the trail of what ended: %w", err)
+		return nil, fmt.Errorf("read the revocation trail: %w", err)
 	}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -83,13 +83,13 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("read the trail of what ended: %w", err)
+		return nil, fmt.Errorf("read the revocation trail: %w", err)
 	}
 	slices.Sort(found.Problems)
 	return found, nil
 }
 
-// list returns the names of the files of a trail, and problems with what else is there.
+// list returns the names of a trail's files, and a sentence about each other entry.
 func list(ctx context.Context, from Store, first string) (names, problems []string, err error) {
 	for name, err := range from.List(ctx, first) {
 		err = pruned(name, err)
@@ -97,11 +97,11 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 		switch {
 		case err != nil && (name == from.String() || !useless(err)):
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		case err != nil: // a day that was removed meanwhile
+		case err != nil: // the day has been removed in the meantime
 		case !day:
 			err = errors.New("is not a day of the trail")
 		case path.Ext(name) != ending:
-			err = errors.New("is not a note of the trail")
+			err = errors.New("is not a file of the trail")
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
@@ -112,7 +112,7 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 	return names, problems, nil
 }
 
-// patiently repeats a read of a disk or a bucket that does not answer for the moment.
+// patiently repeats a read if the disk or the bucket temporarily fails.
 func patiently(ctx context.Context, read func() error) error {
 	pause := readPause
 	for try := 1; ; try++ {
@@ -124,8 +124,8 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// useless reports whether an error says that a file has no notes. Any other error says nothing
-// about what is in it.
+// useless reports whether an error means that a file contains no notes. Any other error reveals
+// nothing about the file's content.
 func useless(err error) bool {
 	for _, known := range []error{errPruned, objectstore.ErrEncoded, errTooLarge, errNoFile} {
 		if errors.Is(err, known) {
@@ -135,10 +135,10 @@ func useless(err error) bool {
 	return false
 }
 
-var errPruned = errors.New("was removed, because it is older than the trail keeps its notes")
+var errPruned = errors.New("was removed because its notes are older than the trail keeps them")
 
-// pruned returns [errPruned] if err says that something is missing whose day is older than [Keep].
-// Nothing else is ever removed from a trail, so any other file that is missing may come back.
+// pruned returns [errPruned] if err means that a file or a day older than [Keep] is missing. Nothing
+// else is ever removed from a trail, so any other missing file may reappear.
 func pruned(name string, err error) error {
 	day, ok := dayOf(name + "/")
 	if ok && time.Since(day) > Keep && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, objectstore.ErrNotFound)) {
@@ -165,8 +165,8 @@ func (f *Found) add(notes []Note) {
 	}
 }
 
-// Of returns the note of an installation about each thing that counts, oldest first. others
-// has a sentence about each other installation whose notes are in the same place.
+// Of returns the note that counts about each thing of an installation, oldest first. others has a
+// sentence about each other installation that has notes in the same place.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {
@@ -176,13 +176,13 @@ func (f *Found) Of(installation string) (notes []Note, others []string) {
 	})
 	for _, of := range slices.Sorted(maps.Keys(f.notes)) {
 		if of != installation {
-			others = append(others, fmt.Sprintf("%d notes are of another installation (%q, and this one is %q). They are not applied.", f.count[of], of, installation))
+			others = append(others, fmt.Sprintf("%d notes were written by another installation (%q; this one is %q). They are not applied.", f.count[of], of, installation))
 		}
 	}
 	return notes, others
 }
 
-// parse returns the notes of all lines that can be read. err is about the others.
+// parse returns the notes of all readable lines. err describes the other lines.
 func parse(text []byte) (notes []Note, err error) {
 	line, damaged, first := 0, 0, 0
 	for text := range bytes.Lines(text) {
@@ -197,7 +197,7 @@ func parse(text []byte) (notes []Note, err error) {
 		notes = append(notes, n)
 	}
 	if damaged > 0 {
-		return notes, fmt.Errorf("is damaged or half written: %d of its %d lines cannot be read, line %d first", damaged, line, first)
+		return notes, fmt.Errorf("is damaged or incomplete: cannot read %d of its %d lines, the first of which is line %d", damaged, line, first)
 	}
 	return notes, nil
 }

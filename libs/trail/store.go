@@ -19,19 +19,20 @@ import (
 // Store keeps the files of a trail: DAY/TIME-ID.jsonl, each with some notes. A file never
 // changes, and no name is used twice.
 type Store interface {
-	// Create makes a new file durable before it returns. The time is for its name. If the result
-	// is set, also with an error, it is a time by which days that are too old may be removed.
+	// Create makes a new file durable before it returns. The time becomes part of its name. If the
+	// result is not zero, even with an error, days that are older than [Keep] at that time may be
+	// removed.
 	Create(ctx context.Context, at time.Time, text []byte) (time.Time, error)
-	// List yields the names in order, without those of days before one such as "2026-03-01". "" means
-	// all. Names may be others than those of files: what else is there is reported by [Read].
-	// After an error with a name, others may follow.
+	// List yields the names in order, starting with a day such as "2026-03-01". "" means all days. It
+	// also yields names that are not files of a trail, which [Read] reports. After an error with a
+	// name, more names may follow.
 	List(ctx context.Context, from string) iter.Seq2[string, error]
-	// Read returns a file. It fails if the file is larger than those that this package writes. Its
-	// error says whether the file is missing.
+	// Read returns a file. It fails if the file is larger than this package writes. The error says
+	// whether the file is missing.
 	Read(ctx context.Context, name string) ([]byte, error)
 	// RemoveDay removes the files of a day.
 	RemoveDay(ctx context.Context, day string) error
-	// String says where it is, for people.
+	// String returns the location of the trail for display.
 	String() string
 }
 
@@ -39,12 +40,12 @@ const (
 	dayForm  = "2006-01-02"
 	timeForm = "150405.000000"
 	ending   = ".jsonl"
-	// largest is the size of the largest file that is read, in bytes. [mostTogether] notes take
+	// largest is the maximum size of a file that is read, in bytes. [mostTogether] notes take about
 	// a hundredth of it.
 	largest = 32 << 20
 )
 
-// nameFor returns a name that is never used again.
+// nameFor returns a unique name.
 func nameFor(at time.Time) (day, file string) {
 	return at.Format(dayForm), at.Format(timeForm) + "-" + rand.Text() + ending
 }
@@ -59,10 +60,10 @@ func dayOf(name string) (time.Time, bool) {
 // Folder is a trail in a folder. Several processes may write into it.
 type Folder string
 
-// OpenFolder returns the trail in a folder, which it creates.
+// OpenFolder returns the trail in a folder. It creates the folder if it does not exist.
 func OpenFolder(dir string) (Folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("folder of the trail: %w", err)
+		return "", fmt.Errorf("create the folder of the trail: %w", err)
 	}
 	return Folder(dir), nil
 }
@@ -71,8 +72,8 @@ func (f Folder) String() string { return string(f) }
 
 func (f Folder) path(name string) string { return filepath.Join(string(f), filepath.FromSlash(name)) }
 
-// Create is that of [Store]. It does not create the folder itself, which may be on a disk that
-// is not mounted.
+// Create implements [Store]. It does not create the trail's folder, which may be on a disk that is
+// not mounted.
 func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan time.Time, err error) {
 	name, file := nameFor(at)
 	day := f.path(name)
@@ -94,7 +95,7 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 		err = os.Rename(part.Name(), filepath.Join(day, file))
 	}
 	if err != nil {
-		_ = os.Remove(part.Name()) // the error below is the useful one
+		_ = os.Remove(part.Name()) // ignore this error; the earlier one is more useful
 		return olderThan, err
 	}
 	return olderThan, syncDir(day)
@@ -108,7 +109,7 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// List is that of [Store].
+// List implements [Store].
 func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		days, err := os.ReadDir(string(f))
@@ -139,7 +140,7 @@ func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
 	}
 }
 
-// Read is that of [Store].
+// Read implements [Store].
 func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 	info, err := os.Stat(f.path(name))
 	if err != nil {
@@ -154,33 +155,34 @@ func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 	return os.ReadFile(f.path(name))
 }
 
-// RemoveDay is that of [Store].
+// RemoveDay implements [Store].
 func (f Folder) RemoveDay(_ context.Context, day string) error { return os.RemoveAll(f.path(day)) }
 
 var (
-	errTooLarge = errors.New("is too large for a file of the trail")
+	errTooLarge = errors.New("is larger than any file of a trail")
 	errNoFile   = errors.New("is not a file")
 )
 
-// Prefix begins the names of the objects of a trail in a bucket.
+// Prefix is the start of the names of a trail's objects in a bucket.
 const Prefix = "audit/"
 
 // bucket is a trail in a bucket.
 type bucket struct {
 	objects *objectstore.Store
 	name    string
-	cleaned string // the last day on which it let old days be removed
+	cleaned string // the last day on which Create allowed old days to be removed
 }
 
-// OpenBucket returns the trail in a bucket: objects whose names begin with [Prefix]. name is the
-// bucket's name, for people. Several processes may write into it.
+// OpenBucket returns the trail in a bucket. The names of its objects start with [Prefix]. name is the
+// bucket's name for display. Several processes may write into it.
 func OpenBucket(objects *objectstore.Store, name string) Store {
 	return &bucket{objects: objects, name: name}
 }
 
 func (b *bucket) String() string { return "gs://" + b.name + "/" + Prefix }
 
-// Create is that of [Store]. Storage's own clock says which days are too old, not this machine's.
+// Create implements [Store]. It uses the storage service's clock and not this machine's to decide
+// which days are too old.
 func (b *bucket) Create(ctx context.Context, at time.Time, text []byte) (olderThan time.Time, err error) {
 	day, file := nameFor(at)
 	absent := int64(0)
@@ -196,7 +198,7 @@ func (b *bucket) Create(ctx context.Context, at time.Time, text []byte) (olderTh
 	return olderThan, nil
 }
 
-// List is that of [Store].
+// List implements [Store].
 func (b *bucket) List(ctx context.Context, from string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for o, err := range b.objects.List(ctx, Prefix) {
@@ -214,14 +216,14 @@ func (b *bucket) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// Read is that of [Store].
+// Read implements [Store].
 func (b *bucket) Read(ctx context.Context, name string) ([]byte, error) {
 	var text bounded
 	_, err := b.objects.Download(ctx, Prefix+name, 0, &text)
 	return text.Bytes(), err
 }
 
-// RemoveDay is that of [Store].
+// RemoveDay implements [Store].
 func (b *bucket) RemoveDay(ctx context.Context, day string) error {
 	return b.objects.DeletePrefix(ctx, Prefix+day+"/")
 }

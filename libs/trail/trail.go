@@ -1,13 +1,13 @@
-// Package trail notes decisions that end a right: revoked keys, removed members, changed
-// roles, suspended and erased accounts, takedowns. A restore goes back in time; the notes
-// say what must not come back with it.
+// Package trail records decisions that end a right: revoked keys, removed members, changed
+// roles, suspended and erased accounts, and takedowns. After a restore from a backup, the notes
+// say which rights must be ended again.
 //
-// A note has kinds, ids and times, nothing else. It says what is so from then on. So notes
-// may be applied twice, and the last one about a thing counts. What ended for good counts
-// whatever the times say: clocks jump.
+// A note contains only kinds, ids and times. It states the new state and not the change, so
+// applying a note twice is harmless, and only the last note about a record counts. A note that
+// something has ended for good always counts, whatever the times say, because clocks may jump.
 //
 // A trail is in a folder or in a bucket ([Store]). Its notes name the installation that wrote
-// them, so a restore does not apply the notes of another one.
+// them, so a restore does not apply the notes of another installation.
 package trail
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Kind says what a note is about.
+// Kind is the kind of a decision.
 type Kind string
 
 // The kinds.
@@ -42,7 +42,7 @@ const (
 	Lifted        Kind = "takedown.lifted"
 )
 
-// erasing is the state in which an account stays until it is gone.
+// erasing is the state of an account from the decision to erase it until it is gone.
 const erasing = "deleting"
 
 // Note is one decision.
@@ -52,14 +52,14 @@ type Note struct {
 	ID      string `json:"id"` // of the key, member, account or takedown
 	To      string `json:"to,omitempty"`
 	Record  string `json:"record,omitempty"`
-	// Of is the installation whose decision it is. [Log] sets it.
+	// Of is the installation that made the decision. [Log] sets it.
 	Of string `json:"of"`
-	// At is the database's time of the decision, so notes of several processes have one order.
-	// If it is zero, [Log.Add] sets it by its own clock.
+	// At is the time of the decision by the database's clock, so that notes of several processes
+	// have one order. If it is zero, [Log.Add] sets it by its own clock.
 	At time.Time `json:"at"`
 }
 
-// thing returns what the note is about. The last note about a thing counts.
+// thing identifies what the note is about. Only the last note about a thing counts.
 func (n Note) thing() string {
 	switch n.Kind {
 	case MemberRole, MemberRemoved:
@@ -70,12 +70,12 @@ func (n Note) thing() string {
 	return string(n.Kind) + " " + n.ID
 }
 
-// final reports whether nothing can follow the note.
+// final reports whether the note's decision can never be undone.
 func (n Note) final() bool {
 	return n.Kind == KeyRevoked || n.Kind == MemberRemoved || n.Kind == AccountState && n.To == erasing
 }
 
-// keep adds a note to the notes by thing, unless the one that is there counts more.
+// keep adds a note to the notes by thing, unless the existing note takes precedence.
 func keep(notes map[string]Note, n Note) {
 	there, ok := notes[n.thing()]
 	if !ok || n.final() && !there.final() || n.final() == there.final() && !n.At.Before(there.At) {
@@ -83,26 +83,26 @@ func keep(notes map[string]Note, n Note) {
 	}
 }
 
-// Keep is how long notes are kept. Older days are removed when notes of a new day are
-// written, at most [removedAtOnce] of them.
+// Keep is how long notes are kept. The first note of a new day removes at most [removedAtOnce]
+// older days.
 const Keep = 400 * 24 * time.Hour
 
-// removedAtOnce bounds how many days a new day removes. Nobody can tell a clock that is years
-// ahead from a trail without notes in those years. With this bound, such a clock takes months
-// to remove what it should not, instead of a moment.
+// removedAtOnce bounds how many days are removed at a time. A clock that is years ahead looks
+// the same as a trail that got no notes for years. With this bound, such a clock would take
+// months to empty the trail, and not a moment.
 const removedAtOnce = 2
 
 const (
 	// patience is how long [Log.Add] waits for the disk or the bucket, and attempt is how long one
-	// write to a bucket may take. A caller may have to wait for the write before.
+	// write to a bucket may take. A caller may have to wait for an earlier write to finish.
 	patience, attempt = 5 * time.Second, 3 * time.Second
 	// remembered is how many revoked keys a [Log] remembers.
 	remembered = 10_000
-	// mostWaiting bounds how many notes wait in memory, and mostTogether those in one file.
+	// mostWaiting bounds the notes that wait in memory, and mostTogether those in one file.
 	mostWaiting, mostTogether = 100_000, 1_000
 )
 
-// Config says where a [Log] writes, and for whom.
+// Config configures a [Log].
 type Config struct {
 	// Store keeps the notes. If it is nil, there is no trail.
 	Store Store
@@ -114,8 +114,8 @@ type Config struct {
 
 // Log writes notes. Its nil value writes nothing. It is safe for concurrent use.
 //
-// One goroutine at a time uses the store, and only while there is something to write. If the
-// store hangs, callers wait for a few seconds each and get an error.
+// At most one goroutine writes to the store, and only while there are notes to write. If the
+// store hangs, each caller waits for a few seconds and gets an error.
 type Log struct {
 	store        Store
 	installation func(context.Context) (string, error)
@@ -123,26 +123,26 @@ type Log struct {
 
 	mu      sync.Mutex
 	waiting map[string]Note // not written yet, by thing
-	next    *round          // the write that will include what is waiting
-	writing bool            // there is a goroutine that writes
+	next    *round          // the write that will include the waiting notes
+	writing bool            // a goroutine is writing
 	last    time.Time       // the last time that this log gave to a note
 	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
-	of      string          // the installation; only the goroutine that writes uses it
+	of      string          // the installation; used only by the goroutine that writes
 
-	running sync.WaitGroup // goroutines that write, or remove old days after that
-	pruning sync.Mutex     // two of them at once would remove the same days
+	running sync.WaitGroup // goroutines that write, and then remove old days
+	pruning sync.Mutex     // prevents two goroutines from removing the same days
 }
 
-// waitingSince is set when the first note waits, and moves on with each write that succeeds. So
-// it is old only if nothing can be written, also if a write hangs.
+// waitingSince is set when a first note starts to wait, and moves forward with each successful
+// write. It is therefore old only if writes fail or hang.
 var waitingSince = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_trail_waiting_since_timestamp_seconds",
-	Help: "Since when the oldest note of the trail of what ended has not been written (unix time). 0 if none waits.",
+	Help: "Time (Unix) since which the oldest note of the revocation trail has been waiting to be written. 0 if no note is waiting.",
 })
 
 // round is one write. Its error is set before done is closed.
 type round struct {
-	asked bool // somebody waits for it
+	asked bool // a caller waits for it
 	done  chan struct{}
 	err   error
 }
@@ -162,11 +162,11 @@ func Open(c Config) *Log {
 	}
 }
 
-// Add makes notes durable before it returns. If that fails, or takes more than a few seconds,
-// the error is UNAVAILABLE, and the notes wait: the next call and [Log.Flush] write them. A
-// call without notes only starts to write what waits, and never fails. A key that is revoked
-// again is not noted again: a revoked key stays revoked, and a caller in a loop would fill the
-// disk.
+// Add makes notes durable before it returns. If that fails or takes more than a few seconds, the
+// error is UNAVAILABLE, and the notes stay in memory until the next call or [Log.Flush] writes
+// them. A call without notes only starts a write of the waiting notes and never fails. A key
+// that is revoked again gets no second note: it stays revoked anyway, and a caller in a loop
+// would fill the disk.
 func (l *Log) Add(ctx context.Context, notes ...Note) error {
 	if l == nil {
 		return nil
@@ -183,13 +183,13 @@ func (l *Log) Add(ctx context.Context, notes ...Note) error {
 
 func unavailable(err error) error {
 	return &apierr.Error{
-		Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: fmt.Errorf("write the trail of what ended: %w", err),
-		Message: "The change is made, but it cannot be noted for a restore yet. Send the same request again.",
+		Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: fmt.Errorf("write the revocation trail: %w", err),
+		Message: "The change was made, but it could not yet be recorded for a restore from a backup. Send the same request again.",
 	}
 }
 
-// enqueue adds notes to those that wait, and starts to write. It returns the write to wait
-// for, or nil if there is none.
+// enqueue adds notes to the waiting ones and starts to write. It returns the write to wait for,
+// or nil if there is none.
 func (l *Log) enqueue(notes []Note) (*round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +199,7 @@ func (l *Log) enqueue(notes []Note) (*round, error) {
 			continue
 		}
 		if len(l.waiting) >= mostWaiting {
-			return nil, unavailable(errors.New("too many notes wait"))
+			return nil, unavailable(errors.New("too many notes are waiting"))
 		}
 		if n.At = n.At.UTC(); n.At.IsZero() {
 			n.At = l.time()
@@ -218,8 +218,8 @@ func (l *Log) enqueue(notes []Note) (*round, error) {
 	return l.next, nil
 }
 
-// time returns the present time. It never returns a time twice, or one before another, even
-// if the clock is set back.
+// time returns the current time. Each result is later than the one before, even if the clock is
+// set back.
 func (l *Log) time() time.Time {
 	at := l.now().UTC()
 	if !at.After(l.last) {
@@ -243,12 +243,12 @@ func (l *Log) await(ctx context.Context, r *round) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("it takes too long: %w", ctx.Err())
+		return fmt.Errorf("the write takes too long: %w", ctx.Err())
 	}
 }
 
-// Flush writes what waits, and returns when it is durable, but not later than ctx or after a
-// few seconds.
+// Flush writes the waiting notes. It returns when they are durable, when ctx ends, or after a few
+// seconds.
 func (l *Log) Flush(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -263,12 +263,12 @@ func (l *Log) Flush(ctx context.Context) error {
 	r.asked = true
 	l.mu.Unlock()
 	if err := l.await(ctx, r); err != nil {
-		return fmt.Errorf("write the trail of what ended: %w", err)
+		return fmt.Errorf("write the revocation trail: %w", err)
 	}
 	return nil
 }
 
-// write writes what waits until nothing does, or nobody waits for it after a failure.
+// write writes the waiting notes until there are none, or until a write fails and no caller waits.
 func (l *Log) write() {
 	var clean time.Time
 	for {
@@ -282,13 +282,13 @@ func (l *Log) write() {
 		l.mu.Lock()
 		for _, n := range rest {
 			delete(batch, n.thing())
-			keep(l.waiting, n) // there may be a newer one by now
+			keep(l.waiting, n) // a newer note may have been added in the meantime
 		}
 		l.remember(batch)
 		switch {
 		case len(l.waiting) == 0:
 			waitingSince.Set(0)
-		case err == nil: // these came later
+		case err == nil: // the waiting notes were added during the write
 			waitingSince.SetToCurrentTime()
 		}
 		again := l.next.asked || err == nil && len(l.waiting) > 0
@@ -303,12 +303,12 @@ func (l *Log) write() {
 			break
 		}
 	}
-	if !clean.IsZero() { // after the last write, because nobody should wait for it
+	if !clean.IsZero() { // after the last write, so that no caller waits for it
 		l.prune(clean)
 	}
 }
 
-// remember notes which keys need no other note. l.mu is held.
+// remember stores which keys need no further note. l.mu is held.
 func (l *Log) remember(written map[string]Note) {
 	for _, n := range written {
 		if n.Kind != KeyRevoked {
@@ -321,9 +321,10 @@ func (l *Log) remember(written map[string]Note) {
 	}
 }
 
-// put writes notes into new files. A file's name has the time of its newest note, which is the
-// database's: with a wrong clock of this process, a later [Read] could miss the file. rest are those that it could
-// not write. If olderThan is set, it is time to remove days that are older than [Keep] then.
+// put writes notes into new files. A file's name contains the time of its newest note, which comes
+// from the database: if the name came from this process's clock and that clock were wrong, a later
+// [Read] could miss the file. rest are the notes that put could not write. If olderThan is set, days
+// that are older than [Keep] at that time should be removed.
 func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attempt)
 	defer cancel()
@@ -345,7 +346,7 @@ func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 			text.Write(append(line, '\n'))
 		}
 		clean, err := l.store.Create(ctx, notes[n-1].At.UTC(), text.Bytes())
-		if clean.After(olderThan) { // a folder says this only once a day, even if the write fails then
+		if clean.After(olderThan) { // a folder reports this only once a day, even if the write then fails
 			olderThan = clean
 		}
 		if err != nil {
@@ -356,8 +357,8 @@ func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 	return nil, olderThan, nil
 }
 
-// prune removes the oldest days if they are older than [Keep] at a time. A failure only delays
-// that.
+// prune removes the oldest days if they are older than [Keep] at the given time. A failure only
+// delays the removal.
 func (l *Log) prune(at time.Time) {
 	l.pruning.Lock()
 	defer l.pruning.Unlock()
@@ -376,7 +377,7 @@ func (l *Log) prune(at time.Time) {
 	}
 	for _, day := range old {
 		if err := l.store.RemoveDay(ctx, day); err != nil {
-			slog.WarnContext(ctx, "an old day of the trail of what ended cannot be removed", "day", day, "error", err)
+			slog.WarnContext(ctx, "cannot remove an old day of the revocation trail; retrying on another day", "day", day, "error", err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func flush(t *testing.T, l *trail.Log) {
 	}
 }
 
-// clock starts at noon and moves by a second with each reading.
+// clock starts at noon and advances by a second with each reading.
 func clock() func() time.Time {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return func() time.Time { now = now.Add(time.Second); return now }
@@ -99,8 +99,7 @@ func TestTheLastNoteAboutAThingCounts(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsNamedAndChangesNothing reads a trail with files that are half
-// written, doubled, or not of the trail.
+// The test reads a trail with files that are incomplete, duplicated, or not part of the trail.
 func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,12 +124,12 @@ func TestWhatCannotBeReadIsNamedAndChangesNothing(t *testing.T) {
 		t.Errorf("notes %v, problems %q; want one note and four problems", notes, problems)
 	}
 	if _, err := trail.Read(t.Context(), trail.Folder(filepath.Join(dir, "none")), time.Time{}); err == nil {
-		t.Error("a trail that is lost is not told")
+		t.Error("Read of a missing trail succeeded, want an error")
 	}
 }
 
-// TestAFolderIsReadWhateverItsName reads a trail in a folder whose name is a pattern, with a
-// file in place of a day, and a line that is too long.
+// The folder's name looks like a glob pattern. The trail has a file in place of a day, and a line
+// that is too long.
 func TestAFolderIsReadWhateverItsName(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit[1")
@@ -153,23 +152,23 @@ func TestANoteThatCannotBeWrittenWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
 	l := open(t, dir, clock())
-	if err := os.Remove(dir); err != nil { // as a disk that is not mounted
+	if err := os.Remove(dir); err != nil { // like a disk that is not mounted
 		t.Fatal(err)
 	}
 	err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	if apierr.CodeOf(err) != apierr.Unavailable || !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("error %v, want UNAVAILABLE", err)
+		t.Fatalf("Add to a missing folder returned %v, want UNAVAILABLE", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
 	if notes, _ := readAll(t, trail.Folder(dir)); len(notes) != 2 {
-		t.Errorf("notes %v", notes)
+		t.Errorf("notes are %v, want key_1 and key_2", notes)
 	}
 }
 
-// TestOldDaysGo also shows that a day that is too old goes only while newer ones are written.
+// A day that is too old is removed only when newer notes are written.
 func TestOldDaysGo(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -184,7 +183,7 @@ func TestOldDaysGo(t *testing.T) {
 	}
 }
 
-// TestAClockThatJumpedRemovesLittle sets the clock forward by 14 years.
+// The test sets the clock forward by 14 years.
 func TestAClockThatJumpedRemovesLittle(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -199,7 +198,7 @@ func TestAClockThatJumpedRemovesLittle(t *testing.T) {
 	next(14, 0)
 	next(0, 1)
 	l.Settle()
-	if days, err := os.ReadDir(dir); err != nil || len(days) != 98 { // each of the two new days has removed two
+	if days, err := os.ReadDir(dir); err != nil || len(days) != 98 { // each of the two new days removes two old ones
 		t.Errorf("%d days are left, %v; want 98", len(days), err)
 	}
 }
@@ -208,11 +207,11 @@ func TestWithoutAFolderNothingIsNoted(t *testing.T) {
 	t.Parallel()
 	l := trail.Open(trail.Config{})
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); l != nil || err != nil {
-		t.Errorf("log %v, error %v", l, err)
+		t.Errorf("Open = %v, and Add returned %v; want nil and no error", l, err)
 	}
 }
 
-// TestRepeatedRevocationsWriteNothing is about a caller in a loop, who would fill the disk.
+// A caller in a loop must not fill the disk.
 func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -227,8 +226,7 @@ func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 	}
 }
 
-// TestAChangeThatNeedsNoNoteWritesWhatWaits also shows that such a change succeeds while the
-// folder is away.
+// A change that needs no note also succeeds while the folder is missing.
 func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -252,7 +250,7 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	}
 }
 
-// hanging is a store whose disk does not answer until it is released.
+// hanging is a store on a disk that hangs until it is released.
 type hanging struct {
 	trail.Folder
 	release chan struct{}
@@ -263,8 +261,8 @@ func (h hanging) Create(ctx context.Context, at time.Time, text []byte) (time.Ti
 	return h.Folder.Create(ctx, at, text)
 }
 
-// TestADiskThatHangsKeepsNobodyLong is about a network disk: everybody gets an answer within
-// seconds, at the same time, and the notes are written when the disk is back.
+// If a network disk hangs, all callers get an error within seconds, and not one after the other. The
+// notes are written once the disk is available again.
 func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -282,21 +280,21 @@ func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 		}
 		wg.Wait()
 		if took := time.Since(began); took > 6*time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("the calls took %v, want at most 6 s", took)
 		}
-		add(t, l) // needs no note, so it waits for nothing
+		add(t, l) // needs no note, so it does not wait
 		if took := time.Since(began); took > 6*time.Second {
-			t.Errorf("a change without a note waited too: %v", took)
+			t.Errorf("after a change without a note, %v have passed, want at most 6 s", took)
 		}
 		close(store.release)
 		flush(t, l)
 		if notes, problems := readAll(t, trail.Folder(dir)); len(notes) != 20 || len(problems) > 0 {
-			t.Errorf("%d notes, %v", len(notes), problems)
+			t.Errorf("the trail has %d notes and the problems %q, want 20 notes and no problems", len(notes), problems)
 		}
 	})
 }
 
-// TestWhatEndedForGoodCountsWhateverTheTimes writes notes with a clock that is set back.
+// The clock is set back between the notes.
 func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -314,7 +312,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsSetBackChangesNoOrder is about notes without a time of the database.
+// The notes have no time from the database, so the log's own clock counts.
 func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -324,11 +322,11 @@ func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 		now = now.Add(-time.Hour)
 	}
 	if notes, _ := readAll(t, trail.Folder(dir)); names(notes) != "member.role mem_1 member" {
-		t.Errorf("notes are %s", names(notes))
+		t.Errorf("notes are %s, want member.role mem_1 member", names(notes))
 	}
 }
 
-// TestNotesOfAnotherInstallationAreTold reads a folder into which two installations wrote.
+// Two installations have written into one folder.
 func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -336,8 +334,8 @@ func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	other := trail.Open(trail.Config{Store: trail.Folder(dir), Installation: func(context.Context) (string, error) { return "db_2", nil }})
 	add(t, other, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}, trail.Note{Kind: trail.KeyRevoked, ID: "key_2"})
 	notes, problems := readAll(t, trail.Folder(dir))
-	if names(notes) != "key.revoked key_1" || len(problems) != 1 || !strings.Contains(problems[0], `2 notes are of another installation ("db_2"`) {
-		t.Errorf("notes %s, told %q", names(notes), problems)
+	if names(notes) != "key.revoked key_1" || len(problems) != 1 || !strings.Contains(problems[0], `2 notes were written by another installation ("db_2"`) {
+		t.Errorf("notes are %s and the reports %q, want only key_1 and a report about db_2", names(notes), problems)
 	}
 }
 
@@ -353,7 +351,7 @@ func bucket(t *testing.T) (*cloudtest.Cloud, *objectstore.Store) {
 	return cloud, objects
 }
 
-// TestATrailInABucket writes and reads objects. Its names are the same in a folder.
+// Objects in a bucket have the same names as files in a folder.
 func TestATrailInABucket(t *testing.T) {
 	t.Parallel()
 	_, objects := bucket(t)
@@ -374,27 +372,27 @@ func TestATrailInABucket(t *testing.T) {
 		found = append(found, o.Name)
 	}
 	if len(found) != 3 || !strings.HasPrefix(found[0], "audit/2026-03-01/120000.000000-") || !strings.HasPrefix(found[1], "audit/2026-03-11/120000.000000-") {
-		t.Errorf("objects %q", found)
+		t.Errorf("the bucket contains %q, want a file for 2026-03-01, a file for 2026-03-11, and notes.txt", found)
 	}
 	if notes, problems := readAll(t, store); names(notes) != "key.revoked key_1, key.revoked key_2" || len(problems) != 1 {
-		t.Errorf("notes %s, problems %q", names(notes), problems)
+		t.Errorf("notes are %s and problems %q, want key_1, key_2 and one problem", names(notes), problems)
 	}
 	later, err := trail.Read(t.Context(), store, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if notes, _ := later.Of("db_1"); names(notes) != "key.revoked key_2" {
-		t.Errorf("since the second day, notes are %s", names(notes))
+		t.Errorf("since the second day, notes are %s, want key.revoked key_2", names(notes))
 	}
 	if err := store.RemoveDay(t.Context(), "2026-03-01"); err != nil {
 		t.Fatal(err)
 	}
 	if notes, _ := readAll(t, store); names(notes) != "key.revoked key_2" {
-		t.Errorf("after the first day was removed, notes are %s", names(notes))
+		t.Errorf("after the first day was removed, notes are %s, want key.revoked key_2", names(notes))
 	}
 }
 
-// TestABucketThatIsAwayMakesNotesWait also shows that a trail that cannot be listed is an error.
+// The bucket is unreachable. Add must keep the note, and Read must fail.
 func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	t.Parallel()
 	objects, err := objectstore.Open(t.Context(), objectstore.Config{
@@ -410,17 +408,17 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 		t.Errorf("error %v, want UNAVAILABLE", err)
 	}
 	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
-		t.Error("a trail that cannot be listed is not told")
+		t.Error("Read succeeded although the trail cannot be listed, want an error")
 	}
 }
 
-// failing is a trail on a disk that fails. Those of its functions that are used must be set.
+// failing is a trail on a disk that fails. The functions that a test uses must be set.
 type failing struct {
 	trail.Folder
 	read   func(name string) error
 	list   func() error
-	day    string       // that list fails for
-	create func() error // after the file was written
+	day    string       // the day for which list fails
+	create func() error // called after the file was written
 }
 
 func (f failing) Create(ctx context.Context, at time.Time, text []byte) (time.Time, error) {
@@ -444,8 +442,8 @@ func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// TestWhatCannotBeReadForAMomentIsReadAgain is about errors that say nothing about a file: a disk
-// that does not answer, a right that is missing. Only what was read can be damaged.
+// Errors of the disk and missing permissions reveal nothing about a file's content, so Read retries.
+// Only a file that was read can count as damaged.
 func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -468,25 +466,25 @@ func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 				found, err := trail.Read(t.Context(), store, time.Time{})
 				if stops {
 					if !errors.Is(err, broken) || !strings.Contains(err.Error(), "2026-03-01") {
-						t.Errorf("%s fails with %v for good: %v, want an error that names what was read", what, broken, err)
+						t.Errorf("if every %s fails with %v, Read = %v, want that error with the name of the file or day", what, broken, err)
 					}
 					continue
 				}
 				if err != nil || found.Count() != 1 || len(found.Problems) > 0 {
-					t.Errorf("%s fails with %v %d times: %v, %v", what, broken, times, found, err)
+					t.Errorf("if a %s fails with %v %d times, Read = %v, %v, want one note and no problems", what, broken, times, found, err)
 				}
 			}
 		}
 	}
 }
 
-// TestOnlyAnOldFileMayBeGone has a file that is listed and missing. The trail removes only files
-// that are too old, so another one is on a disk that is not mounted any more.
+// One file is listed but missing. The trail itself removes only files that are too old. If another
+// file is missing, its disk may no longer be mounted.
 func TestOnlyAnOldFileMayBeGone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		age    time.Duration
-		always bool // otherwise it comes back after three reads
+		always bool // otherwise the file reappears after three reads
 		want   string
 	}{
 		{trail.Keep + 48*time.Hour, true, "removed"}, {48 * time.Hour, false, ""}, {48 * time.Hour, true, "an error"},
@@ -508,19 +506,19 @@ func TestOnlyAnOldFileMayBeGone(t *testing.T) {
 		switch {
 		case tt.want == "an error":
 			if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), at.UTC().Format(time.DateOnly)) {
-				t.Errorf("a file of %v ago is gone: %+v, %v; want an error that names it", tt.age, found, err)
+				t.Errorf("if a file from %v ago is missing, Read = %+v, %v, want an error with its name", tt.age, found, err)
 			}
 		case err != nil:
-			t.Errorf("a file of %v ago is gone: %v", tt.age, err)
+			t.Errorf("if a file from %v ago is missing, Read returned %v, want no error", tt.age, err)
 		case tt.want == "" && (found.Count() != 2 || len(found.Problems) > 0):
-			t.Errorf("a file of %v ago came back: %+v, want both notes", tt.age, found)
+			t.Errorf("if a file from %v ago reappears, Read = %+v, want both notes", tt.age, found)
 		case tt.want == "removed" && (found.Count() != 1 || len(found.Problems) != 1 || !strings.Contains(found.Problems[0], "was removed") || reads.Load() != 1):
-			t.Errorf("a file of %v ago is gone: %+v after %d reads, want one note, one problem and one read", tt.age, found, reads.Load())
+			t.Errorf("if a file from %v ago is missing, Read = %+v after %d reads, want one note, one problem and one read", tt.age, found, reads.Load())
 		}
 	}
 }
 
-// TestADayThatIsGoneStopsTheRead lists a day, and its folder is missing then.
+// A day is listed, but its folder is missing.
 func TestADayThatIsGoneStopsTheRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -530,7 +528,7 @@ func TestADayThatIsGoneStopsTheRead(t *testing.T) {
 		return &os.PathError{Op: "open", Path: day, Err: syscall.ENOENT}
 	}}
 	if found, err := trail.Read(t.Context(), store, time.Time{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%+v, %v; want an error", found, err)
+		t.Errorf("Read = %+v, %v, want an error", found, err)
 	}
 }
 
@@ -546,8 +544,7 @@ func TestAFolderWithTheNameOfAFileStopsNobody(t *testing.T) {
 	}
 }
 
-// TestADamagedLineLosesNoOther flips a byte in the first line of a file, and makes the second very
-// long.
+// The test damages a byte in the first line of a file and makes the second line very long.
 func TestADamagedLineLosesNoOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -572,8 +569,8 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// TestOldDaysGoAlthoughTheFirstWriteOfADayFails is about a disk that is full when the folder of the
-// day is made. No later write of the day says that it is the first.
+// The disk is full when the folder of a day is created. Later writes on that day do not report that
+// old days may be removed.
 func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -591,16 +588,16 @@ func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 	l.Settle()
 	now, full = now.Add(trail.Keep+48*time.Hour), true
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_2"}); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("error %v, want that the disk is full", err)
+		t.Fatalf("Add on a full disk returned %v, want ENOSPC", err)
 	}
 	add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_3"})
 	l.Settle()
 	if days, err := os.ReadDir(dir); err != nil || len(days) != 1 || days[0].Name() != now.Format(time.DateOnly) {
-		t.Errorf("days %v, %v; want only the new one", days, err)
+		t.Errorf("the days are %v, %v, want only the new one", days, err)
 	}
 }
 
-// TestABucketThatRefusesAFileStopsTheRead lists a trail whose objects nobody may read.
+// The trail can be listed, but its objects cannot be read.
 func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 	t.Parallel()
 	cloud, objects := bucket(t)
@@ -608,15 +605,15 @@ func TestABucketThatRefusesAFileStopsTheRead(t *testing.T) {
 	add(t, trail.Open(trail.Config{Store: store, Installation: ours}), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
 	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403, Times: 3})
 	if notes, problems := readAll(t, store); len(notes) != 1 || len(problems) > 0 {
-		t.Errorf("after three refusals: notes %v, problems %q", notes, problems)
+		t.Errorf("after three refused reads, notes are %v and problems %q, want one note and no problems", notes, problems)
 	}
 	cloud.Storage.Faults().Inject(storage.Fault{Call: "objects.get", Status: 403})
 	if found, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
-		t.Errorf("while all is refused: %+v, want an error", found)
+		t.Errorf("while all reads are refused, Read = %+v, want an error", found)
 	}
 }
 
-// TestNotesThatWaitAreMeasured runs alone, because all logs share the gauge.
+// The test does not run in parallel, because all logs share the gauge.
 func TestNotesThatWaitAreMeasured(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	l := open(t, dir, clock())
@@ -627,10 +624,10 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	var since float64
 	for _, id := range []string{"key_1", "key_2"} {
 		if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: id}); err == nil {
-			t.Fatal("a note was written into a missing folder")
+			t.Fatal("Add succeeded although the folder is missing, want an error")
 		}
 		if got := trail.WaitingSince(); got < began || since != 0 && got != since {
-			t.Errorf("notes wait since %v, want the time of the first (%v)", got, since)
+			t.Errorf("notes have been waiting since %v, want since the first note (%v)", got, since)
 		}
 		since = trail.WaitingSince()
 	}
@@ -639,6 +636,6 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	}
 	flush(t, l)
 	if got := trail.WaitingSince(); got != 0 {
-		t.Errorf("all is written, and notes wait since %v", got)
+		t.Errorf("after all notes were written, the gauge is %v, want 0", got)
 	}
 }

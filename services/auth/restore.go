@@ -23,7 +23,7 @@ import (
 
 // Transient returns the collections of records that give temporary access: sessions, one-time
 // links and devices that wait for approval. A restore leaves them out, because a backup does
-// not know which of them have ended since.
+// not say which of them have ended since.
 func Transient() []string { return store.Transient() }
 
 // Recovery is what [Recover] needs.
@@ -31,8 +31,8 @@ type Recovery struct {
 	DB *firestoredb.DB
 	// Trail is nil if there is none.
 	Trail trail.Store
-	// Since is the time that the restored records are from. Older days of the trail are not read,
-	// and it is in the record of the restore.
+	// Since is the time that the restored records are from. Recover does not read earlier days of
+	// the trail, and it stores Since in the record of the restore.
 	Since time.Time
 	// Tell is called with each sentence for the operator.
 	Tell func(string)
@@ -41,9 +41,10 @@ type Recovery struct {
 // ErrEmpty means that a database has no accounts, so it is not a restored one.
 var ErrEmpty = errors.New("the database has no accounts: is it the restored one?")
 
-// Recover ends in a restored database what must not come back: sessions, one-time links, codes
-// of devices, and what the trail says has ended. No service may use the database yet. It may be
-// repeated, also after an error. If it fails to read the trail, nothing has changed.
+// Recover revokes everything in a restored database that must not come back: sessions, one-time
+// links, device codes, and the rights that ended according to the trail. No service may use the
+// database yet. Recover may be repeated, even after an error. If it cannot read the trail, it
+// changes nothing.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
 	if r.Trail != nil {
@@ -60,17 +61,17 @@ func Recover(ctx context.Context, r Recovery) error {
 	if len(some) == 0 {
 		return ErrEmpty
 	}
-	// The record pauses what must wait for the operator. It comes first, so a run that is killed has
-	// paused it.
+	// The record pauses webhooks and the janitor until the operator resumes them. Write it first, so
+	// that they are paused even if this run is killed.
 	record, err := restored.WriteOnce(ctx, r.DB, r.Since)
 	if err != nil {
 		return err
 	}
-	r.Tell(fmt.Sprintf("The restore %s is noted. Webhooks wait for linkreel admin recovery resume, and the janitor is off.", record.ID))
+	r.Tell(fmt.Sprintf("Recorded the restore %s. Webhooks and the janitor are paused until you run linkreel admin recovery resume.", record.ID))
 	if err := kept.EndTransient(ctx); err != nil {
 		return err
 	}
-	r.Tell("All sessions, one-time links and codes of devices have ended.")
+	r.Tell("Ended all sessions, one-time links and device codes.")
 	n, err := ApplyTrail(ctx, r.DB, found, r.Tell)
 	if err != nil {
 		return err
@@ -83,52 +84,52 @@ func Recover(ctx context.Context, r Recovery) error {
 	return nil
 }
 
-// NotKnown says what is in restored records as it was at their time, after n notes of a trail
-// were applied. where is the place of the trail, or "" if none was given.
+// NotKnown tells the operator which later changes are lost, after n notes of a trail were applied.
+// where is the place of the trail, or "" if none was given.
 func NotKnown(n int, where string) string {
 	if n > 0 {
-		return "Passwords, passkeys and rules of access that were changed later are as before, and so are secrets of webhooks."
+		return "Later changes to passwords, passkeys, access rules and webhook secrets are lost."
 	}
 	why := "No trail was given (--audit)"
 	if where != "" {
-		why = "There are no notes of this installation in " + where + " (is it the right place, and its disk mounted?)"
+		why = "There are no notes of this installation in " + where + " (is this the right place, and is its disk mounted?)"
 	}
-	return why + ", so what was decided later is not known: keys that were revoked, members who were\n" +
-		"removed or have a lower role, accounts that were suspended or erased, and takedowns since then are as before.\n" +
-		"Repeat these decisions before you let anybody in. Passwords, passkeys and rules of access are as before, too."
+	return why + ", so decisions that were made after the backup are lost: revoked keys are valid again, removed\n" +
+		"members are back, lowered roles are restored, and suspensions, erasures and takedowns are undone. Repeat these decisions\n" +
+		"before you let anybody in. Later changes to passwords, passkeys and access rules are lost too."
 }
 
-// ApplyTrail is [EndAgain] with the notes of a trail that this installation has written. It
-// tells what could not be read, and of notes that other installations wrote. n is the number of
-// things that the notes are about.
+// ApplyTrail calls [EndAgain] with the notes of a trail that this installation has written. It
+// also reports the files that could not be read and the notes that other installations wrote.
+// n is the number of records that the notes are about.
 func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
 	id, err := db.Installation(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, p := range found.Problems {
-		tell("Not read: " + p)
+		tell("Could not read this file of the trail: " + p)
 	}
 	notes, others := found.Of(id)
 	for _, o := range others {
-		tell("Trail of another installation: " + o)
+		tell("The trail contains notes of another installation: " + o)
 	}
 	if len(notes) == 0 {
 		return 0, nil
 	}
-	tell(fmt.Sprintf("The trail has notes about %d things. The newest is of %s.", len(notes), notes[len(notes)-1].At.Format(time.RFC3339)))
+	tell(fmt.Sprintf("The trail contains notes about %d records. The newest is from %s.", len(notes), notes[len(notes)-1].At.Format(time.RFC3339)))
 	return len(notes), EndAgain(ctx, db, notes, tell)
 }
 
-// EndAgain applies a trail to restored records: what the trail says has ended is ended again,
-// before any service serves the records. It follows the service's own rules, so the loops of
-// the running services finish what takes longer: erasures and takedowns. EndAgain calls tell
-// with a sentence about each note that changed something or that the operator must act on. A
-// note about a record that the backup does not have, or already has in the noted state,
-// changes nothing. A note that can never be applied is reported too, and the others are still
-// applied. The last sentence counts such notes. If the database does not answer for longer than
-// [patience], or ctx ends, EndAgain fails, and the remaining notes are not applied. A caller may
-// repeat it.
+// EndAgain applies a trail to restored records before any service serves them: it ends again
+// the rights that ended after the backup. It follows the service's own rules, so the loops of
+// the running services finish erasures and takedowns, which take longer. EndAgain calls tell
+// with a sentence about each note that changed something or that requires the operator to act.
+// A note has no effect if the backup does not contain its record, or contains it in the noted
+// state already. A note that can never be applied is reported, and the others are still applied.
+// The last sentence counts such notes. If the database does not answer for longer than
+// [patience], or if ctx ends, EndAgain fails and does not apply the remaining notes. The caller
+// may repeat it.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
 }
@@ -148,34 +149,34 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 			return fmt.Errorf("apply the trail: %w", ctx.Err())
 		}
 		if passing(err) {
-			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so what they ended still works. "+
-				"Let nobody in, and repeat the restore. This is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
+			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end still work. "+
+				"Let nobody in, and repeat the restore, which is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
 		if err != nil { // the other notes must still be applied
 			failed++
-			e.sayf("Not applied: %s of %q in the account %q: %v. Do this yourself.", n.Kind, n.ID, n.Account, err)
+			e.sayf("Not applied: %s of %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
 		}
 	}
 	if failed > 0 {
-		e.sayf("%d of %d notes were not applied. Do what they say yourself before you let anybody in.", failed, len(notes))
+		e.sayf("%d of %d notes were not applied. Repeat these decisions yourself before you let anybody in.", failed, len(notes))
 	}
 	return nil
 }
 
-// patience is how long [EndAgain] waits altogether for a database that does not answer. It is
-// much longer than a breaker refuses calls after an outage, and than a failover takes.
+// patience is how long [EndAgain] waits in total for a database that does not answer. It is much
+// longer than a failover takes, and than a breaker rejects calls after an outage.
 const patience = time.Minute
 
-// The pauses between two attempts to apply a note double up to the last one.
+// The pause between attempts to apply a note doubles from firstPause up to lastPause.
 const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
 
-// passing reports whether the same call may succeed later: the error says nothing about the note.
+// passing reports whether the same call may succeed later, because the note did not cause the error.
 func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
 
 // ending applies notes to records that nobody uses yet.
 type ending struct {
 	patience time.Duration
-	waited   time.Duration // for the database, because of all notes so far
+	waited   time.Duration // for the database so far, for all notes
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service
@@ -184,14 +185,14 @@ type ending struct {
 	tell     func(string)
 }
 
-// patiently applies a note. It tries again while the database does not answer, until the patience
-// is used up. A second attempt reads the records again, so it changes only what is still as before.
+// patiently applies a note. It retries while the database does not answer, until patience is used up.
+// Each attempt reads the records again, so it changes only what an earlier attempt did not change.
 func (e *ending) patiently(ctx context.Context, n trail.Note) error {
 	err := e.apply(ctx, n)
 	if !passing(err) || e.waited >= e.patience {
 		return err
 	}
-	e.sayf("Not applied yet: %s of %q: %v. Trying again.", n.Kind, n.ID, err)
+	e.sayf("Not applied yet: %s of %q: %v. Retrying.", n.Kind, n.ID, err)
 	began := time.Now()
 	defer func() { e.waited += time.Since(began) }()
 	for pause := firstPause; passing(err) && e.waited+time.Since(began) < e.patience; pause = min(2*pause, lastPause) {
@@ -224,7 +225,7 @@ func (e *ending) apply(ctx context.Context, n trail.Note) error {
 	case trail.TakenDown, trail.Lifted:
 		return e.takedown(ctx, n)
 	}
-	e.sayf("This version does not know notes of the kind %q: check %s of the account %q yourself.", n.Kind, n.ID, n.Account)
+	e.sayf("This version does not support notes of the kind %q. Check %s in the account %q yourself.", n.Kind, n.ID, n.Account)
 	return nil
 }
 
@@ -239,7 +240,7 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 	if n.Kind == trail.KeyExpires {
 		at, err := time.Parse(time.RFC3339, n.To)
 		if err != nil || e.now().Before(at) {
-			e.sayf("The key %s of the account %s was to end at %s: revoke it then.", n.ID, n.Account, n.To)
+			e.sayf("The key %s of the account %s was to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
 			return nil
 		}
 	}
@@ -266,20 +267,20 @@ func (e *ending) member(ctx context.Context, n trail.Note) error {
 	} else {
 		role, parseErr := identity.ParseRole(n.To)
 		if parseErr != nil {
-			e.sayf("The member %s of the account %s has since had the role %q, which this version does not know.", n.ID, n.Account, n.To)
+			e.sayf("The member %s of the account %s later got the role %q, which this version does not support. Check the role yourself.", n.ID, n.Account, n.To)
 			return nil
 		}
 		if role.AtLeast(m.Role) {
-			return nil // the backup has this role or a lower one
+			return nil // the role in the backup is the same or lower
 		}
 		_, err = e.members.Change(ctx, nil, n.Account, n.ID, member.Change{Role: &role})
 		if err == nil {
-			e.sayf("Lowered the member %s of the account %s from %s to %s.", n.ID, n.Account, m.Role, role)
+			e.sayf("Lowered the role of the member %s of the account %s from %s to %s.", n.ID, n.Account, m.Role, role)
 		}
 	}
 	if errors.Is(err, member.ErrLastOwner) {
-		e.sayf("The member %s is the only owner of the account %s in this backup and keeps the role: "+
-			"suspend the account, or give it another owner.", n.ID, n.Account)
+		e.sayf("The member %s keeps the owner role, because the account %s has no other owner in this backup. "+
+			"Suspend the account, or add another owner and remove this one.", n.ID, n.Account)
 		return nil
 	}
 	return err
@@ -300,7 +301,7 @@ func (e *ending) account(ctx context.Context, n trail.Note) error {
 	switch to {
 	case tenant.Suspended, tenant.Deleting:
 	default:
-		e.sayf("The account %s is %s, as in the backup, and was %s later.", n.ID, a.State(), n.To)
+		e.sayf("The account %s is %s, as in the backup, but later became %s.", n.ID, a.State(), n.To)
 		return nil
 	}
 	if !a.Suspended {
@@ -314,7 +315,7 @@ func (e *ending) account(ctx context.Context, n trail.Note) error {
 		if _, err := e.tenants.Delete(ctx, n.ID); err != nil {
 			return err
 		}
-		e.sayf("The erasure of the account %s begins again.", n.ID)
+		e.sayf("Restarted the erasure of the account %s.", n.ID)
 	}
 	return nil
 }
@@ -327,7 +328,7 @@ func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 	}
 	if n.Kind == trail.Lifted {
 		if found && t.Phase == tenancy.InForce {
-			e.sayf("The takedown %s is in force, as in the backup, and was lifted later.", n.ID)
+			e.sayf("The takedown %s is in force, as in the backup, but was lifted later.", n.ID)
 		}
 		return nil
 	}
@@ -336,7 +337,7 @@ func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 	}
 	if !found {
 		t = tenancy.Takedown{
-			Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before data was restored. The reason was not kept.", At: n.At},
+			Takedown: tenant.Takedown{ID: n.ID, Reason: "Taken down before the data was restored from a backup. The reason is lost.", At: n.At},
 			Target:   tenant.Target{ID: n.Record}, Kind: n.To,
 		}
 	}
@@ -347,6 +348,6 @@ func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 	if err := e.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
-	e.sayf("The takedown %s of %s takes effect again.", n.ID, n.Record)
+	e.sayf("Restored the takedown %s of %s.", n.ID, n.Record)
 	return nil
 }

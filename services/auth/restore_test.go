@@ -109,9 +109,9 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It must report the unknown role, the account that was resumed, the unknown kind, the only
-	// owner, and five damaged notes. The last sentence counts these.
+	// owner, and five damaged notes. The last sentence counts these notes.
 	if len(said) != 10 || !strings.HasPrefix(said[9], "5 of 15 notes were not applied.") {
-		t.Errorf("EndAgain reported %d sentences, want 10 with a count of 5 of 15: %q", len(said), said)
+		t.Errorf("EndAgain reported %d sentences, want 10 with a count of the damaged notes: %q", len(said), said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
 		t.Errorf("the account is %s, want it unchanged: %s", after, before)
@@ -189,8 +189,8 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 				t.Errorf("run %d reported %q, want %s mentioned: %t", n+1, told, of, wanted > 0)
 			}
 		}
-		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 things") || !strings.Contains(told, "Passwords, passkeys and rules of access") {
-			t.Errorf("run %d reported %q, want %d sentences, notes about 4 things and the lost changes among them", n+1, said, 4+wanted)
+		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 records") || !strings.Contains(told, "Later changes to passwords, passkeys, access rules") {
+			t.Errorf("run %d reported %q, want %d sentences, notes about 4 records and the lost changes among them", n+1, said, 4+wanted)
 		}
 	}
 	again := start(t, copied.config())
@@ -241,8 +241,8 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	}
 }
 
-// TestARepeatedTakedownWaitsForTheTrail: the first call takes the link down, but the trail does
-// not say so yet, so a repeated call must not succeed before it does.
+// The first call takes the link down, but its note cannot be written yet. A repeated call must not
+// succeed before the note is written.
 func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	var cfg auth.Config
@@ -269,11 +269,11 @@ func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 	made := r.admin("POST", "/admin/v1/takedowns", order)
 	want(t, made, 201, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].Kind != trail.TakenDown || notes[0].ID != made.field(t, "id") || notes[0].Record != "lnk_1" {
-		t.Errorf("notes %v, want the takedown %s", notes, made.body)
+		t.Errorf("the trail has the notes %v, want the takedown %s", notes, made.body)
 	}
 }
 
-// revoked makes keys and returns the answers, and the notes that revoke them.
+// revoked creates keys. It returns the responses, and notes that revoke the keys.
 func (r replica) revoked(n int) (keys []answer, notes []trail.Note) {
 	r.t.Helper()
 	id, key := r.account("creator")
@@ -285,8 +285,8 @@ func (r replica) revoked(n int) (keys []answer, notes []trail.Note) {
 	return keys, notes
 }
 
-// TestARestoreFailsWhileTheDatabaseIsAway: a restore must not succeed while what ended still
-// works. When it is repeated, it applies every note.
+// A restore must not succeed while revoked keys still work. When it is repeated, it must apply every
+// note.
 func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -299,13 +299,13 @@ func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 	err := auth.EndAgainWithin(t.Context(), firestoredb.Use(w.Client(t), 200*time.Millisecond), notes, tell, time.Second)
 	answers()
 	if apierr.CodeOf(err) != apierr.Unavailable || !strings.Contains(err.Error(), "4 of 4 notes are not applied") || !strings.Contains(err.Error(), "repeat the restore") {
-		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and that it may be repeated", err)
+		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and advice to repeat the restore", err)
 	}
 	if len(said) != 2 || !strings.HasPrefix(said[0], "Not applied:") || !strings.HasPrefix(said[1], "Not applied yet:") {
-		t.Errorf("EndAgain reported %q, want the damaged note and that it tries another one again", said)
+		t.Errorf("EndAgain reported %q, want the damaged note and a retry of another one", said)
 	}
 	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, tell); err != nil {
-		t.Errorf("the repeated EndAgain returned %v", err)
+		t.Errorf("the repeated EndAgain returned %v, want no error", err)
 	}
 	for _, k := range keys {
 		want(t, r.api("GET", "/api/v1/account", k.field(t, "key"), ""), 401, "API_KEY_REVOKED")
@@ -336,8 +336,8 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// TestARestoredTakedownKeepsItsReason applies notes about a takedown that the backup has, and one
-// of a database whose clock is ahead.
+// One note is about a takedown in the backup. The other one comes from a database with a clock that
+// is ahead.
 func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -354,13 +354,13 @@ func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	for id, reason := range map[string]string{"tkd_kept": "phishing", "tkd_lost": "Taken down before data was restored. The reason was not kept."} {
+	for id, reason := range map[string]string{"tkd_kept": "phishing", "tkd_lost": "Taken down before the data was restored from a backup. The reason is lost."} {
 		snap, err := list.Doc(id).Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d := snap.Data(); d["reason"] != reason || d["phase"] != "asked" || d["pending"] != true || d["at"].(time.Time).After(time.Now()) {
-			t.Errorf("takedown %s is %v, want the reason %q and a time that has passed", id, d, reason)
+			t.Errorf("takedown %s is %v, want the reason %q and a time in the past", id, d, reason)
 		}
 	}
 }

@@ -80,7 +80,7 @@ type Config struct {
 	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
 }
 
-// Audit says where the trail of what ended is: revoked keys, removed members, suspended
+// Audit says where the revocation trail is: revoked keys, removed members, suspended
 // accounts, takedowns. A restore reads it. If neither place is set, there is no trail.
 type Audit struct {
 	// AuditDir is a folder, which all replicas share.
@@ -243,7 +243,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	stores.Watch(kept.Erasing())
 	svc.Loops = append(svc.Loops,
 		boot.Every(5*time.Second, "key uses", source.Flush, nil),
-		boot.Every(5*time.Second, "trail of what ended", kept.Trail.Flush, nil),
+		boot.Every(5*time.Second, "revocation trail", kept.Trail.Flush, nil),
 		boot.Sweep(stores.Turns(), dedup.Pace{What: "account decisions", Every: tenancy.Every, Idle: tenancy.Idle}, tenants.Repeat, nil),
 		boot.Every(member.LapseEvery, "group-based memberships", people.Members.EndLapsed, nil))
 	return svc, nil

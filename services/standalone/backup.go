@@ -61,7 +61,7 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	return m, nil
 }
 
-// BackupOptions are those of `linkreel backup`.
+// BackupOptions are the options of `linkreel backup`.
 type BackupOptions struct {
 	Dir       string // the folder of backups
 	Recipient string // of age, as in age1…; "" means no encryption
@@ -69,8 +69,8 @@ type BackupOptions struct {
 	TokenFile string // file with the token of From
 }
 
-// Backup is `linkreel backup`: it copies the data directory of LINKREEL_DATA_DIR, whether a
-// stack runs on it or not, or what a running localcloud has, into a new backup.
+// Backup is `linkreel backup`. It copies the data directory LINKREEL_DATA_DIR or the data of a
+// running localcloud into a new backup. The stack that uses the data directory may be running.
 func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	var cfg Config
 	if err := readSettings(&cfg); err != nil {
@@ -96,23 +96,23 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if m.Left > 0 {
-		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and stay for now: each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
+		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
 	}
 	if len(m.Keys) > 0 {
 		keys := filepath.Join(s.DataDir, secretsFile)
 		if o.From != "" {
 			keys = strings.Join(slices.Sorted(maps.Keys(m.Keys)), " and ")
 		}
-		_, _ = fmt.Fprintf(out, "A restore needs %s, which is not in the backup: keep a copy of it elsewhere.\n", keys)
+		_, _ = fmt.Fprintf(out, "A restore needs %s, which the backup does not contain. Keep a copy of it in another place.\n", keys)
 	}
 	return nil
 }
 
-// running finds the stack that runs on the data directory. If none runs, it opens the
-// records and objects, without services, until done is called.
+// running finds the stack that runs on the data directory. If none is running, it serves the
+// records and objects without services until done is called.
 func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, recordsFile)); err != nil {
-		return nil, nil, fmt.Errorf("%s is not the data directory of a Linkreel: set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
+		return nil, nil, fmt.Errorf("%s is not a data directory of Linkreel; set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
 	}
 	dir, err := openDataDir(cfg.DataDir)
 	if err == nil {
@@ -132,7 +132,7 @@ func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err 
 			return s, func() error { return nil }, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("a Linkreel runs on %s, but its stack.json is not here: "+
+	return nil, nil, fmt.Errorf("an instance of Linkreel is running on %s, but its stack.json is not here; "+
 		"run the command in the folder in which it was started", path)
 }
 
@@ -174,25 +174,25 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 	return s, s.Close, nil
 }
 
-// RestoreOptions are those of `linkreel restore`.
+// RestoreOptions are the options of `linkreel restore`.
 type RestoreOptions struct {
 	Dir         string // the folder of backups
 	Name        string // of the backup; "" means the newest
 	Identity    string // file with age identities; "" means none
 	Secrets     string // a copy of the secrets.json of the backup's data directory; "" means none
-	Audit       string // folder with the trail of what ended; "" means LINKREEL_AUDIT_DIR
+	Audit       string // folder with the revocation trail; "" means LINKREEL_AUDIT_DIR
 	Localcloud  string // data directory of a localcloud to restore into; "" means LINKREEL_DATA_DIR
 	ObjectsDir  string // the --objects-dir of that localcloud; "" means in its data directory
 	SkipDamaged bool   // leave damaged objects out
-	WithoutKeys bool   // restore although keys that sealed values are lost
+	WithoutKeys bool   // restore even if keys that sealed values are lost
 	Verify      bool   // only check that the backup can be restored
 }
 
-// Restore is `linkreel restore`: it restores a backup into the data directory of
-// LINKREEL_DATA_DIR, or of a localcloud, which must be empty. All sessions, one-time links,
-// device codes and playback grants end, and what the trail says has ended since. It prints
-// each such decision. A localcloud's directory that this backup was restored into already is
-// left as it is, and half a restore begins again, so a pod may repeat the command.
+// Restore is `linkreel restore`. It restores a backup into an empty data directory, which is
+// LINKREEL_DATA_DIR or that of a localcloud. It ends all sessions, one-time links, device codes
+// and playback grants, and repeats the decisions in the trail, which it prints. A pod may repeat
+// the command: if a localcloud's directory already contains this backup, Restore leaves it as it
+// is, and it starts an incomplete restore again.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
 	if err := readSettings(&cfg); err != nil {
@@ -218,10 +218,10 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is of %s.
+	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is from %s.
 All sessions, one-time links and device codes have ended. %s
 %s
-Webhooks wait, and the janitor, which removes files that no record names, is off. Start Linkreel, look at the data, then resume them:
+Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
 `, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
@@ -232,16 +232,16 @@ type restoring struct {
 	cfg        Config
 	from       string // the folder of backups
 	m          *backup.Manifest
-	seen       int64 // the highest order of a backup when the restore began
+	seen       int64 // the highest order of a backup when the restore started
 	identities []age.Identity
 	kept       *secrets
-	lost       map[string]bool // ids of keys that nobody has any more
+	lost       map[string]bool // ids of keys that are lost
 	skip       bool            // leave damaged objects out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
-	applied    int    // things that notes of the trail are about
+	applied    int    // number of records that notes of the trail are about
 	project    string // of the documents
-	// installation says that a Linkreel has used the database.
+	// installation is set if a Linkreel has used the database.
 	installation bool
 	unsealed     unsealed
 	out          io.Writer
@@ -252,19 +252,19 @@ type place struct {
 	name    string // for messages
 	records string
 	objects storage.Options
-	grants  string       // what has become of playback grants
-	settle  func() error // puts the rest in place, before anything may serve
-	empty   func() error // removes what the restore has written
+	grants  string       // tells the operator what happens to playback grants
+	settle  func() error // writes the remaining files, before anything may serve the data
+	empty   func() error // removes everything that the restore has written
 	close   func()
 }
 
-// read reads what the restore needs, and checks the keys.
+// read reads the manifest, the identities and the keys, and checks that no key is missing.
 func (r *restoring) read(o RestoreOptions) (err error) {
 	if r.m, err = backup.Read(o.Dir, o.Name); err != nil {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored beside a damaged one
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored even if another one is damaged
 		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
@@ -294,8 +294,8 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 			if setting == certificateKey {
 				where = "set it to the key of that time"
 			}
-			return fmt.Errorf("the backup %s has values that the key %s of %s has sealed, and this key is not here: %s. "+
-				"If nobody has it any more, --without-keys restores the rest", r.m.Name, id, setting, where)
+			return fmt.Errorf("the backup %s contains values that are sealed with the key %s of %s, and this key is missing; %s. "+
+				"If the key is lost, restore the rest with --without-keys", r.m.Name, id, setting, where)
 		}
 	}
 	return nil
@@ -311,7 +311,7 @@ func (r *restoring) verify(ctx context.Context) error {
 	return nil
 }
 
-// tellDamage says what people will miss.
+// tellDamage tells the operator what a damaged object means for its video.
 func (r *restoring) tellDamage(d backup.Damage) {
 	_, name, _ := strings.Cut(d.Object, "/")
 	_, _ = fmt.Fprintf(r.out, "Damaged: %s. %v.\n", cmp.Or(videos.ObjectOf(name), "The object "+d.Object), d.Err)
@@ -333,8 +333,8 @@ func readIdentities(path string) ([]age.Identity, error) {
 	return ids, nil
 }
 
-// lostKeys returns the ids of the keys that have sealed values of a backup and are not among
-// those in the two settings.
+// lostKeys returns the ids of the keys that sealed values in the backup and that neither of the two
+// settings contains.
 func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool, error) {
 	lost := map[string]bool{}
 	for setting, needed := range m.Keys {
@@ -358,7 +358,7 @@ func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool,
 	return lost, nil
 }
 
-// stack is the data directory of LINKREEL_DATA_DIR.
+// stack returns the data directory LINKREEL_DATA_DIR.
 func (r *restoring) stack() (*place, error) {
 	found, err := os.ReadDir(r.cfg.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -366,7 +366,7 @@ func (r *restoring) stack() (*place, error) {
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return nil, fmt.Errorf("%s is not empty: restore into an empty folder, or move what is there away", r.cfg.DataDir)
+			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content away", r.cfg.DataDir)
 		}
 	}
 	dir, err := openDataDir(r.cfg.DataDir)
@@ -375,12 +375,12 @@ func (r *restoring) stack() (*place, error) {
 	}
 	return &place{
 		name: r.cfg.DataDir, records: dir.join(recordsFile), objects: storage.Options{Dir: dir.join(objectsDir)},
-		grants: "So have all playback grants.", close: dir.close,
+		grants: "All playback grants have ended too.", close: dir.close,
 		settle: func() error {
 			r.kept.PlaybackKey = "" // a new one ends all playback grants
 			return errors.Join(dir.saveSecrets(r.kept), r.copyTrail(r.cfg.auditDir(dir)))
 		},
-		empty: func() (err error) { // it was empty, and is again
+		empty: func() (err error) { // it was empty before the restore
 			for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} {
 				err = errors.Join(err, os.RemoveAll(dir.join(name)))
 			}
@@ -420,11 +420,11 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 	return p, nil
 }
 
-// endAgain notes the restore, for the services that will serve the records, and ends what the
-// trail says has ended.
+// endAgain records the restore for the services that will serve the records, and repeats the
+// decisions in the trail.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
 	if !r.installation && r.trail == nil {
-		return nil // records of nobody yet, or of another program; a Linkreel must find them as they were
+		return nil // Linkreel has not used these records yet, so leave them unchanged
 	}
 	addr, err := records.Listen("127.0.0.1:0")
 	if err != nil {
@@ -443,8 +443,8 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 	return errors.Join(err, db.Close())
 }
 
-// copyTrail copies the trail to where the restored stack continues it: a later restore of an
-// older backup needs it again.
+// copyTrail copies the trail to the place where the restored stack continues it, because a later
+// restore of an older backup needs it again.
 func (r *restoring) copyTrail(to string) error {
 	if r.applied == 0 {
 		return nil
@@ -452,8 +452,8 @@ func (r *restoring) copyTrail(to string) error {
 	if one, err := sameFile(to, r.audit); one || err != nil {
 		return err
 	}
-	// A file that is there was copied before, by a restore that was killed, or comes from the same
-	// trail: each name is used once.
+	// A file that already exists was copied by a killed restore or belongs to the same trail, because
+	// each name is used only once.
 	from := os.DirFS(r.audit)
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -474,7 +474,7 @@ func (r *restoring) copyTrail(to string) error {
 	})
 }
 
-// sameFile reports whether two paths lead to one file. The first need not exist.
+// sameFile reports whether two paths refer to the same file. The first one need not exist.
 func sameFile(a, b string) (bool, error) {
 	first, err := os.Stat(a)
 	if errors.Is(err, os.ErrNotExist) {

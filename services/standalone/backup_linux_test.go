@@ -30,7 +30,7 @@ func up(t *testing.T, dir string) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stack file is where a second stack's would be.
+	// The stack file is in the place that a second stack would use.
 	s, err := Start(context.Background(), Config{DataDir: dir, StackFile: filepath.Join(dir, "stack.json"), Log: log, Env: map[string]string{
 		"LINKREEL_WEBHOOK_ALLOW_HTTP": "true", "LINKREEL_WEBHOOK_ALLOW_PRIVATE": "true",
 	}})
@@ -62,7 +62,7 @@ func (s *Stack) count(t *testing.T, collection string) int {
 	return len(found)
 }
 
-// visit returns where a short link leads.
+// visit returns the destination of a short link.
 func (s *Stack) visit(t *testing.T, slug string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.ShortBaseURL+"/"+slug, http.NoBody)
@@ -77,8 +77,8 @@ func (s *Stack) visit(t *testing.T, slug string) string {
 	return resp.Header.Get("Location")
 }
 
-// TestAStackIsBackedUpAndRestored takes a backup of a running stack and of a stopped one,
-// and restores both. It sets the environment, so it does not run in parallel.
+// The test backs up a running stack and a stopped one, and restores both backups. It sets the
+// environment, so it does not run in parallel.
 func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	data, dir := t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", data)
@@ -106,11 +106,11 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	post("/api/v1/links", map[string]string{"url": "https://example.com/later", "slug": "later"})
 	var feed struct{ NextCursor string }
 	if err := call(t.Context(), http.MethodGet, s.BaseURL+"/api/v1/events?wait=0", s.Keys["business"], nil, &feed); err != nil || feed.NextCursor == "" {
-		t.Fatalf("the end of the feed: %v, %v", feed, err)
+		t.Fatalf("reading the feed returned %v, %v, want a cursor", feed, err)
 	}
 	key := s.secrets.PlaybackKey
 	if to := s.visit(t, "kept"); to != "https://example.com/kept" {
-		t.Fatalf("the link leads to %q", to)
+		t.Fatalf("the link leads to %q, want https://example.com/kept", to)
 	}
 	s.keysOfRedisAreInTheRecipe(t)
 	down(t, s)
@@ -119,7 +119,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	}
 	names, err := backup.Names(dir)
 	if err != nil || len(names) != 2 {
-		t.Fatalf("backups %v, %v", names, err)
+		t.Fatalf("the backups are %v, %v, want two", names, err)
 	}
 	secrets := filepath.Join(data, "secrets.json")
 	for i, name := range names {
@@ -128,14 +128,14 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 			t.Setenv("LINKREEL_DATA_DIR", again)
 			o := RestoreOptions{Dir: dir, Name: name}
 			if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "LINKREEL_WEBHOOK_SECRET_KEY") {
-				t.Fatalf("a restore without the key of webhooks' secrets = %v", err)
+				t.Fatalf("a restore without the key of the webhook secrets returned %v, want an error about the key", err)
 			}
 			o.Secrets, o.Verify = secrets, true
 			if err := Restore(t.Context(), io.Discard, o); err != nil {
 				t.Fatalf("verify: %v", err)
 			}
 			if left, err := os.ReadDir(again); err != nil || len(left) != 0 {
-				t.Fatalf("verify wrote %v, %v", left, err)
+				t.Fatalf("restore --verify wrote %v, %v, want no files", left, err)
 			}
 			o.Verify = false
 			var told strings.Builder
@@ -143,26 +143,26 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				t.Fatalf("restore: %v", err)
 			}
 			if !strings.Contains(told.String(), "linkreel admin recovery resume --webhooks --janitor") {
-				t.Errorf("it does not say how to resume what waits: %s", &told)
+				t.Errorf("the restore printed %s, want the command that resumes webhooks and the janitor", &told)
 			}
 			if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "not empty") {
-				t.Fatalf("a second restore = %v", err)
+				t.Fatalf("a second restore returned %v, want an error", err)
 			}
 			r := up(t, again)
 			defer down(t, r)
 			if to := r.visit(t, "kept"); to != "https://example.com/kept" {
-				t.Errorf("the link leads to %q", to)
+				t.Errorf("the link leads to %q, want https://example.com/kept", to)
 			}
 			if to := r.visit(t, "later"); (to != "") != (i == 1) {
-				t.Errorf("the later link leads to %q", to)
+				t.Errorf("the later link leads to %q, want it only in the second backup", to)
 			}
-			// The first backup has not reached this place of the feed.
+			// The first backup does not reach this place of the feed.
 			status, body := ask(t, http.MethodGet, r.BaseURL+"/api/v1/events?after="+feed.NextCursor, r.Keys["business"], "")
 			if want := map[int]int{0: 410, 1: 200}[i]; status != want || (want == 410) != strings.Contains(body, `"code":"CURSOR_AHEAD"`) {
-				t.Errorf("the feed after the place of before: %d %s, want %d", status, body, want)
+				t.Errorf("reading the feed after the cursor returned %d %s, want %d", status, body, want)
 			}
 			if r.Keys["business"] != s.Keys["business"] {
-				t.Error("the demo key does not work any more")
+				t.Error("the demo key has changed, want the same key")
 			}
 			var hooks struct {
 				Data []struct {
@@ -171,26 +171,26 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				}
 			}
 			if err := call(t.Context(), http.MethodGet, r.BaseURL+"/api/v1/webhooks", r.Keys["business"], nil, &hooks); err != nil || len(hooks.Data) != 1 || !hooks.Data[0].Paused {
-				t.Errorf("webhooks %v, %v; want one that is paused", hooks, err)
+				t.Errorf("the webhooks are %v, %v, want one that is paused", hooks, err)
 			}
 			if status, body := ask(t, http.MethodGet, r.AdminURL+"/admin/v1/recovery", r.AdminToken, ""); status != 200 || !strings.Contains(body, `"webhooksPaused":true`) || !strings.Contains(body, `"janitorPaused":true`) {
-				t.Errorf("the operator sees %d %s", status, body)
+				t.Errorf("the operator API returned %d %s, want webhooks and the janitor paused", status, body)
 			}
 			if got := r.storageAPI(t, "GET", "/storage/v1/b/"+bucket+"/o/videos%2Ffilm?alt=media", "", r.cloudToken); got.StatusCode != http.StatusOK {
-				t.Errorf("the object: %s", got.Status)
+				t.Errorf("reading the object returned %s, want 200", got.Status)
 			}
 			if n := r.count(t, "oneTimeLinks"); n != 0 {
-				t.Errorf("%d one-time links still work", n)
+				t.Errorf("%d one-time links remain, want 0", n)
 			}
 			if r.secrets.PlaybackKey == key || r.secrets.WebhookKey != s.secrets.WebhookKey {
-				t.Error("playback grants still work, or webhooks have another key")
+				t.Error("the playback key is the same or the webhook key has changed, want only the playback key replaced")
 			}
 		})
 	}
 }
 
-// keysOfRedisAreInTheRecipe compares what the recipe for Google's services deletes with the keys
-// of a stack that has had some work.
+// keysOfRedisAreInTheRecipe checks that the recipe for Google's services deletes all keys of a stack
+// that has been used.
 func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recovery.md")
@@ -199,7 +199,7 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	}
 	listed := regexp.MustCompile(`for keys in (.*); do`).FindSubmatch(text)
 	if listed == nil {
-		t.Fatal("docs/recovery.md names no keys of Redis")
+		t.Fatal("docs/recovery.md does not list the keys in Redis")
 	}
 	var patterns []string
 	for _, p := range strings.Fields(string(listed[1])) {
@@ -209,7 +209,7 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	keys, err := client.Keys(t.Context(), "*").Result()
 	if err != nil || len(keys) < 5 {
-		t.Fatalf("keys of Redis %q, %v", keys, err)
+		t.Fatalf("Redis has the keys %q, %v, want at least five", keys, err)
 	}
 	for _, key := range keys {
 		if !slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(key, p) }) {
@@ -234,15 +234,15 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 	t.Setenv("LINKREEL_DATA_DIR", again)
 	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Fatalf("restore of half a file = %v", err)
+		t.Fatalf("the restore of a truncated file returned %v, want an error about damage", err)
 	}
 	left, err := os.ReadDir(again)
 	if err != nil || len(left) != 1 || left[0].Name() != lockFile {
-		t.Errorf("it leaves %v, %v", left, err)
+		t.Errorf("the restore left the files %v, %v, want only %s", left, err, lockFile)
 	}
 }
 
-// TestATrailThatCannotBeReadStopsARestore has a file of which the disk does not give the bytes.
+// The disk cannot read one file of the trail.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", data)
@@ -257,10 +257,10 @@ func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	}
 	t.Setenv("LINKREEL_DATA_DIR", again)
 	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: audit}); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "2026-03-01/1.jsonl") {
-		t.Fatalf("the restore = %v", err)
+		t.Fatalf("the restore returned %v, want EIO with the name of the file", err)
 	}
 	if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-		t.Errorf("it leaves %v, %v", left, err)
+		t.Errorf("the restore left the files %v, %v, want none", left, err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	data, other, dir := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", other)
 	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
-		t.Errorf("a folder without a stack = %v", err)
+		t.Errorf("a backup of a folder without a stack returned %v, want an error about LINKREEL_DATA_DIR", err)
 	}
 	held, err := openDataDir(data)
 	if err != nil {
@@ -286,11 +286,11 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
-		t.Errorf("the stack file of another folder = %v", err)
+		t.Errorf("with the stack file of another folder, running returned %v, want an error about stack.json", err)
 	}
 }
 
-// ask makes a call of an API and returns the status and the body of the response.
+// ask calls an API and returns the status and the body of the response.
 func ask(t *testing.T, method, address, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
@@ -313,7 +313,7 @@ func ask(t *testing.T, method, address, token, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// must is ask, for a call that succeeds and returns a field of the body.
+// must is like ask, but the call must succeed. It returns a field of the body.
 func must(t *testing.T, field, method, address, token, body string) string {
 	t.Helper()
 	code, text := ask(t, method, address, token, body)
@@ -331,7 +331,7 @@ func must(t *testing.T, field, method, address, token, body string) string {
 	return value
 }
 
-// rights are what the operator gave before a backup and takes away after it.
+// rights are granted before a backup and revoked after it.
 type rights struct{ keys, secrets, removed, lowered, suspended, erased, slugs, links []string }
 
 func (s *Stack) give(t *testing.T, n int) (r rights) {
@@ -376,7 +376,7 @@ func (s *Stack) take(t *testing.T, r rights) {
 	}
 }
 
-// holds reports, for each of the rights, whether a running stack still grants it.
+// holds returns the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]
@@ -388,7 +388,7 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/members?limit=100", own, "")
 	var members struct{ Data []struct{ ID, Role string } }
 	if err := json.Unmarshal([]byte(text), &members); err != nil || len(members.Data) == 0 {
-		t.Fatalf("members: %v %s", err, text)
+		t.Fatalf("the list of members is %s (%v), want at least one member", text, err)
 	}
 	roles := map[string]string{}
 	for _, m := range members.Data {
@@ -408,8 +408,8 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	return held
 }
 
-// TestWhatEndedStaysEnded takes rights away after a backup and restores it, with the trail
-// and without. LINKREEL_FULL takes away 200.
+// The test revokes rights after a backup and restores the backup with and without the trail. With
+// LINKREEL_FULL, it revokes about 200 rights.
 func TestWhatEndedStaysEnded(t *testing.T) {
 	n := 2
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -437,14 +437,14 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 			defer down(t, restored)
 			if audit == "" {
 				if held := restored.holds(t, r); len(held) != 6*n || !strings.Contains(said.String(), "No trail was given") {
-					t.Errorf("without the trail %d rights hold, want all %d: %s", len(held), 6*n, said.String())
+					t.Errorf("without the trail, %d rights are granted again, want all %d and a notice: %s", len(held), 6*n, said.String())
 				}
 				return
 			}
 			eventually(t, func() string { return strings.Join(restored.holds(t, r), ", ") })
 			for _, id := range slices.Concat(r.keys, r.removed, r.lowered, r.suspended, r.erased, r.links) {
 				if !strings.Contains(said.String(), id) {
-					t.Errorf("the restore does not name %s", id)
+					t.Errorf("the restore does not mention %s", id)
 				}
 			}
 			old, err := trail.Read(t.Context(), trail.Folder(audit), time.Time{})
@@ -452,7 +452,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now, err := trail.Read(t.Context(), trail.Folder(filepath.Join(again, auditDir)), time.Time{}); err != nil || now.Count() < max(old.Count(), 6*n) {
-				t.Errorf("the new data directory has fewer notes of the trail than the old one, %v", err)
+				t.Errorf("the trail in the new data directory is %+v, %v, want at least %d notes", now, err, max(old.Count(), 6*n))
 			}
 		})
 	}
@@ -466,21 +466,20 @@ func eventually(t *testing.T, wrong func() string) {
 		if time.Now().After(deadline) {
 			t.Fatal(last)
 		}
-		time.Sleep(50 * time.Millisecond) // erasures and takedowns are finished by loops
+		time.Sleep(50 * time.Millisecond) // background loops finish erasures and takedowns
 	}
 }
 
-// TestAnEmptyTrailIsTold is about a disk that is not mounted: nothing of what ended would end
-// again.
+// If the trail's disk is not mounted, the restore repeats no decision, so the operator must be told.
 func TestAnEmptyTrailIsTold(t *testing.T) {
 	t.Parallel()
 	text := auth.NotKnown(0, "/mnt/audit")
 	if !strings.Contains(text, "There are no notes of this installation in /mnt/audit") || !strings.Contains(text, "Repeat these decisions") {
-		t.Errorf("an empty trail gives %q", text)
+		t.Errorf("NotKnown for an empty trail = %q, want the folder and what to do", text)
 	}
 }
 
-// TestATrailIsNotCopiedOntoItself names one folder in several ways.
+// Several paths refer to the same folder.
 func TestATrailIsNotCopiedOntoItself(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -490,10 +489,10 @@ func TestATrailIsNotCopiedOntoItself(t *testing.T) {
 	}
 	for path, want := range map[string]bool{dir + "/": true, other: true, t.TempDir(): false} {
 		if one, err := sameFile(dir, path); err != nil || one != want {
-			t.Errorf("%s: %v, %v; want %v", path, one, err, want)
+			t.Errorf("sameFile(%q, %q) = %v, %v, want %v", dir, path, one, err, want)
 		}
 	}
 	if one, err := sameFile(filepath.Join(dir, "missing"), dir); err != nil || one {
-		t.Errorf("a folder that is missing: %v, %v", one, err)
+		t.Errorf("sameFile of a missing folder = %v, %v, want false", one, err)
 	}
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // recordsFile, objectsDir and auditDir are where the data directory keeps records, objects
-// and the trail of what ended.
+// and the revocation trail.
 const (
 	recordsFile = "firestore.db"
 	objectsDir  = "objects"

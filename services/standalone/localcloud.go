@@ -22,10 +22,10 @@ import (
 func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func() error, err error) {
 	u, err := url.Parse(o.From)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, nil, fmt.Errorf("%q is not the address of a localcloud: use one such as http://linkreel-localcloud:8087", o.From)
+		return nil, nil, fmt.Errorf("%q is not the address of a localcloud; use one such as http://linkreel-localcloud:8087", o.From)
 	}
 	if o.TokenFile == "" {
-		return nil, nil, errors.New("a localcloud gives a backup only to a caller with its token: name its file with --token-file")
+		return nil, nil, errors.New("a localcloud requires a token for backups; name the file with the token with --token-file")
 	}
 	text, err := os.ReadFile(o.TokenFile)
 	if err != nil {
@@ -38,16 +38,17 @@ func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func(
 	return &Stack{BackupURL: o.From, BackupToken: tokens.First()}, func() error { return nil }, nil
 }
 
-// localcloudDir is the data of a localcloud, as its flags --data-dir and --objects-dir name it.
+// localcloudDir is the data of a localcloud, given by its flags --data-dir and --objects-dir.
 type localcloudDir struct{ data, objects string }
 
-// restoredFile is in a data directory that a restore has filled. It names the backup.
+// restoredFile marks a data directory that a restore has filled. It names the backup.
 const restoredFile = "restored.json"
 
 type restoredNote struct {
 	Backup     string    `json:"backup"`
 	RestoredAt time.Time `json:"restoredAt"`
-	// Order is the highest order of a backup when the restore began. Those above it were made later.
+	// Order is the highest order of a backup when the restore started. Backups with a higher order
+	// were made later.
 	Order int64 `json:"order,omitempty"`
 }
 
@@ -55,10 +56,10 @@ func (d localcloudDir) records() string { return filepath.Join(d.data, "firestor
 func (d localcloudDir) storage() string { return filepath.Join(d.data, "storage") }
 func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredFile) }
 
-// prepare removes half a restore. done is what to tell if there is nothing left to do, because
-// the directory was restored. It refuses other data, and a directory that was restored from another
-// backup than the named one. Without a name, a restored directory is good whatever the newest backup
-// is by now: a backup that completes after the restore must not keep localcloud from starting.
+// prepare removes an incomplete restore. If the directory was already restored, done is the message for
+// the operator. prepare refuses other data, and a directory that was restored from another backup than
+// the named one. If no backup is named, any restored directory is accepted: a backup that completes
+// after the restore must not prevent localcloud from starting.
 func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	if o.Verify {
 		return "", nil
@@ -77,17 +78,17 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 			return "", fmt.Errorf("read %s: %w", d.note(), err)
 		}
 		if o.Name != "" && o.Name != was.Backup {
-			return "", fmt.Errorf("%s was restored from the backup %s at %s, and may have been used since: to restore %s, begin with an empty volume. "+
-				"To keep what is there, restore no more (restore.enabled=false)", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.Name)
+			return "", fmt.Errorf("%s was restored from the backup %s at %s and may have been used since. To restore %s, start with an empty volume. "+
+				"To keep the current data, disable the restore (restore.enabled=false)", d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.Name)
 		}
-		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do. To restore this backup once more, begin with an empty volume.\n%s",
+		return fmt.Sprintf("%s was restored from the backup %s at %s. Nothing to do. To restore this backup again, start with an empty volume.\n%s",
 			d.data, was.Backup, was.RestoredAt.Format(time.RFC3339), o.passedOver(was)), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", d.note(), err)
 	}
 	if _, err := os.Stat(filepath.Join(d.storage(), "index.db")); !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s holds data that no restore has written, and a restore overwrites nothing: begin with an empty volume", d.data)
+		return "", fmt.Errorf("%s holds data that no restore has written, and a restore never overwrites data; start with an empty volume", d.data)
 	}
 	if err := os.MkdirAll(d.data, 0o700); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
@@ -95,22 +96,22 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	return "", nil
 }
 
-// passedOver says which backup is newer than the one that the directory was restored from. If the
-// backups cannot be read, it says nothing: what is restored must start without them.
+// passedOver returns a sentence about a backup that is newer than the one in the directory, or "". It
+// also returns "" if the backups cannot be read, because restored data must be usable without them.
 func (o RestoreOptions) passedOver(was restoredNote) string {
 	newest, err := backup.Read(o.Dir, "")
 	if err != nil || o.Name != "" || newest.Name == was.Backup {
 		return ""
 	}
-	when := "was there already at that restore"
+	when := "existed already at that restore"
 	if newest.Order > was.Order {
 		when = "was made after that restore"
 	}
-	return fmt.Sprintf("The newest backup, %s, %s, and is not restored. To restore it instead, begin with an empty volume.\n", newest.Name, when)
+	return fmt.Sprintf("The newest backup, %s, %s and is not restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
 }
 
-// empty removes what a restore has written. The records go last, because their mark says that
-// the rest is half a restore.
+// empty removes everything that a restore has written. It removes the records last, because their mark
+// shows that the rest is an incomplete restore.
 func (d localcloudDir) empty() error {
 	if err := errors.Join(os.RemoveAll(d.storage()), os.RemoveAll(d.note())); err != nil {
 		return err
@@ -118,7 +119,7 @@ func (d localcloudDir) empty() error {
 	return os.RemoveAll(d.records())
 }
 
-// place is the directory as a place for a restore. The trail stays where it is.
+// place returns the directory as the target of a restore. The trail stays where it is.
 func (d localcloudDir) place(r *restoring) *place {
 	return &place{
 		name: d.data, records: d.records(), objects: storage.Options{Dir: d.storage(), ObjectsDir: d.objects},

@@ -59,9 +59,9 @@ func (o opened) object(t *testing.T, name string) int {
 	return code
 }
 
-// TestAPodRestoresItsVolume does what the CronJob and the init container of the chart do: a
-// backup over the network with a token, and a restore into the volumes of a localcloud, which is
-// repeated, cut off and asked of a volume that is not empty.
+// The test does what the chart's CronJob and init container do. It makes a backup over the network
+// with a token, and restores it into the volumes of a localcloud. It also repeats a restore,
+// interrupts one, and tries one into a volume that is not empty.
 func TestAPodRestoresItsVolume(t *testing.T) {
 	data, dir := t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", t.TempDir())
@@ -82,7 +82,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	} {
 		o.Dir = dir
 		if err := Backup(t.Context(), io.Discard, o); err == nil {
-			t.Errorf("%s: a backup was taken", name)
+			t.Errorf("a backup with %s succeeded, want an error", name)
 		}
 	}
 	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, From: s.BackupURL, TokenFile: token}); err != nil {
@@ -96,10 +96,10 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	o := RestoreOptions{Dir: dir, Localcloud: to.data, ObjectsDir: to.objects, Audit: filepath.Join(data, auditDir)}
 	var said strings.Builder
 	if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), webhookKey) || !strings.Contains(err.Error(), "--without-keys") {
-		t.Fatalf("a restore without the key = %v", err)
+		t.Fatalf("a restore without the key returned %v, want an error with the setting and --without-keys", err)
 	}
 	t.Setenv(webhookKey, key)
-	t.Run("cut off", func(t *testing.T) {
+	t.Run("interrupted", func(t *testing.T) {
 		half, err := firestore.Open(firestore.Options{Path: to.records(), Restoring: true, TTLInterval: -1})
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := firestore.Open(firestore.Options{Path: to.records()}); err == nil {
-			t.Fatal("half a restore is served")
+			t.Fatal("Open of an incomplete restore succeeded, want an error")
 		}
 	})
 	if err := Restore(t.Context(), &said, o); err != nil {
@@ -117,17 +117,17 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	}
 	for _, id := range []string{r.keys[0], r.removed[0], r.lowered[0], r.suspended[0], r.erased[0], r.links[0]} {
 		if !strings.Contains(said.String(), id) {
-			t.Errorf("the restore does not name %s: %s", id, said.String())
+			t.Errorf("the restore printed %s, want %s in it", said.String(), id)
 		}
 	}
 	said.Reset()
 	if err := Restore(t.Context(), &said, o); err != nil || !strings.Contains(said.String(), "Nothing to do") {
-		t.Errorf("the same restore again = %v: %s", err, said.String())
+		t.Errorf("the same restore again returned %v and printed %s, want nothing to do", err, said.String())
 	}
 	other := o
 	other.Name = "2020-01-01T00-00-00.000Z"
 	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
-		t.Errorf("a restore of another backup = %v", err)
+		t.Errorf("a restore of another backup returned %v, want an error about an empty volume", err)
 	}
 	first, err := backup.Newest(dir)
 	if err != nil {
@@ -148,17 +148,17 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 		var said strings.Builder
 		if err := Restore(t.Context(), &said, o); err != nil || !strings.Contains(said.String(), newest+", was made after that restore") {
-			t.Errorf("a backup was made after the restore: %v: %s", err, said.String())
+			t.Errorf("with a later backup, Restore returned %v and printed %s, want a notice about the backup", err, said.String())
 		}
 		again := o
 		again.Name = newest
 		if err := Restore(t.Context(), io.Discard, again); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
-			t.Errorf("a restore of the newest backup into the volume of an earlier restore = %v", err)
+			t.Errorf("a restore of the newest backup into the volume of an earlier restore returned %v, want an error with both names", err)
 		}
 		again.Name = first
 		said.Reset()
 		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") || strings.Contains(said.String(), newest) {
-			t.Errorf("the earlier backup once more = %v: %s", err, said.String())
+			t.Errorf("a repeated restore of the earlier backup returned %v and printed %s, want nothing to do", err, said.String())
 		}
 		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit}
 		if err := Restore(t.Context(), io.Discard, passed); err != nil {
@@ -166,25 +166,25 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 		passed.Name = ""
 		said.Reset()
-		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", was there already") {
-			t.Errorf("an older backup was restored by its name, and then the newest: %v: %s", err, said.String())
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", existed already") {
+			t.Errorf("after a restore of a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
 		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts without its backups
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
-			t.Errorf("without the backups = %v", err)
+			t.Errorf("a repeated restore without the backups returned %v, want no error", err)
 		}
 	})
 	o.Name = first
 	served := open(t, to)
 	if !served.document(t, "accounts/"+r.suspended[0]) || served.object(t, "videos/vid2/1-1/0.mp4") != http.StatusOK {
-		t.Error("records or objects are missing")
+		t.Error("the restored localcloud lacks the account or the object, want both")
 	}
 	if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a restore under a running localcloud = %v", err)
+		t.Errorf("a restore into a running localcloud returned %v, want an error", err)
 	}
 	if used := (localcloudDir{data: t.TempDir()}); open(t, used).Server != nil {
 		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: used.data}); err == nil {
-			t.Error("a restore into the volume of a localcloud that has run")
+			t.Error("a restore into the volume of a used localcloud succeeded, want an error")
 		}
 	}
 
@@ -208,14 +208,14 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		var said strings.Builder
 		o := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), WithoutKeys: true, Verify: true}
 		if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), "4 of 4 objects") {
-			t.Errorf("verify = %v", err)
+			t.Errorf("restore --verify returned %v, want an error about 4 of 4 objects", err)
 		}
 		o.Verify = false
 		if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), "damaged") {
-			t.Errorf("a restore of damaged objects = %v", err)
+			t.Errorf("a restore of damaged objects returned %v, want an error about damage", err)
 		}
 		if left, err := os.ReadDir(o.Localcloud); err != nil || len(left) > 0 {
-			t.Errorf("it leaves %v, %v", left, err)
+			t.Errorf("the restore left the files %v, %v, want none", left, err)
 		}
 		o.SkipDamaged = true
 		if err := Restore(t.Context(), &said, o); err != nil {
@@ -225,11 +225,11 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			"The uploaded file of the video vid1.", "A file that the player needs of the video vid2.", "Captions of the video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
 		} {
 			if !strings.Contains(said.String(), want) {
-				t.Errorf("the restore does not say %q: %s", want, said.String())
+				t.Errorf("the restore printed %s, want %q in it", said.String(), want)
 			}
 		}
 		if code := open(t, localcloudDir{data: o.Localcloud}).object(t, "uploads/vid1/source"); code != http.StatusNotFound {
-			t.Errorf("the damaged object answers %d", code)
+			t.Errorf("reading the damaged object returned %d, want 404", code)
 		}
 	})
 }
@@ -246,8 +246,8 @@ func restoreAndExit(at []string) {
 	os.Exit(0)
 }
 
-// TestAKilledRestoreBeginsAgain kills a restore after more and more of its files, as a node that
-// dies would. No server opens what it leaves, and in the end everything is there.
+// The test kills a restore after more and more files, as a crash of a node would. No server may open
+// an incomplete restore, and the last restore must be complete.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
 	const objects = 400
@@ -261,7 +261,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The restore opens the records as the services do, so they need the number of their format.
+	// The restore opens the records as the services do, so the records need a format number.
 	if _, err := db.Doc("installation/database").Create(t.Context(), map[string]any{"id": "db_test", "format": firestoredb.Format}); err != nil {
 		t.Fatal(err)
 	}
@@ -322,30 +322,30 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 			kills++
 			if s, err := firestore.Open(firestore.Options{Path: to.records()}); err == nil {
 				_ = s.Close()
-				t.Fatalf("half a restore, killed after %d files, is served", files)
+				t.Fatalf("Open of a restore that was killed after %d files succeeded, want an error", files)
 			}
 		} else if err != nil && files > 0 {
-			t.Fatalf("killed after %d files: neither half a restore nor a whole one: %v", files, err)
+			t.Fatalf("a restore that was killed after %d files is neither incomplete nor complete: %v", files, err)
 		}
 	}
 	if kills < 3 {
-		t.Fatalf("%d kills were in time", kills)
+		t.Fatalf("%d restores were killed before their end, want at least 3", kills)
 	}
 	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: to.data, ObjectsDir: to.objects}); err != nil {
 		t.Fatal(err)
 	}
 	served := open(t, to)
 	if !served.document(t, "accounts/kept") {
-		t.Error("the record is missing")
+		t.Error("the restored record is missing")
 	}
 	for i := range objects {
 		if code := served.object(t, fmt.Sprint("o-", i)); code != http.StatusOK {
-			t.Errorf("object %d answers %d", i, code)
+			t.Errorf("reading object %d returned %d, want 200", i, code)
 		}
 	}
 }
 
-// TestATrailIsCopiedAgainAfterAKill checks that a restore finishes the copy of an earlier one.
+// A restore must finish the copy that a killed one has started.
 func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "audit")
@@ -365,7 +365,7 @@ func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(filepath.Join(to, "2026-03-01/2.jsonl")); err != nil || string(text) != "a note" {
-			t.Fatalf("the second note = %q, %v", text, err)
+			t.Fatalf("the second note is %q, %v, want a note", text, err)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
 	if err != nil || len(files) < 6 {
-		t.Fatalf("the trail has the files %v, %v", files, err)
+		t.Fatalf("the trail has the files %v, %v, want at least 6", files, err)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {
@@ -37,14 +37,14 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 	}
 	var n trail.Note
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&n); err != nil || n.Of == "" {
-		t.Fatalf("a note of %q, %v", n.Of, err)
+		t.Fatalf("the note is from the installation %q (%v), want an ID", n.Of, err)
 	}
 	return files, n.Of
 }
 
-// TestADamagedTrailIsTold restores one backup with trails that are lost, half written, doubled and
-// forged. The restore says what it cannot use, applies the rest, and takes away nothing that did
-// not end. It sets the environment, so it does not run in parallel.
+// The test restores one backup with trails that are lost, incomplete, duplicated and forged. The
+// restore must report what it cannot use, apply the rest, and revoke no other rights. The test sets
+// the environment, so it does not run in parallel.
 func TestADamagedTrailIsTold(t *testing.T) {
 	data, dir := t.TempDir(), t.TempDir()
 	t.Setenv("LINKREEL_DATA_DIR", data)
@@ -69,10 +69,10 @@ func TestADamagedTrailIsTold(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		damage func(audit string)
-		held   []string // of what ended
+		held   []string // revoked rights that are granted again
 		said   []string
 	}{
-		"half written": {func(audit string) {
+		"incomplete": {func(audit string) {
 			files, _ := notesOf(t, audit)
 			for _, path := range files {
 				text, err := os.ReadFile(path)
@@ -83,7 +83,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 					write(path, string(text[:len(text)/2]))
 				}
 			}
-		}, []string{"key " + ended.keys[0]}, []string{"is damaged or half written", ended.removed[0]}},
+		}, []string{"key " + ended.keys[0]}, []string{"is damaged or incomplete", ended.removed[0]}},
 		"doubled": {func(audit string) {
 			files, _ := notesOf(t, audit)
 			for i, path := range files {
@@ -135,22 +135,22 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // an erasure takes seconds to end
+			t.Parallel() // an erasure takes seconds
 			for _, want := range tt.said {
 				if !strings.Contains(said.String(), want) {
-					t.Errorf("the restore does not say %q: %s", want, said.String())
+					t.Errorf("the restore printed %s, want %q in it", said.String(), want)
 				}
 			}
 			restored := up(t, again)
 			defer down(t, restored)
 			eventually(t, func() string {
 				if held := restored.holds(t, ended); !slices.Equal(held, tt.held) {
-					return fmt.Sprintf("of what ended, %q holds, want %q: %s", held, tt.held, said.String())
+					return fmt.Sprintf("the revoked rights %q are granted again, want %q: %s", held, tt.held, said.String())
 				}
 				return ""
 			})
 			if held := restored.holds(t, kept); len(held) != 6 {
-				t.Errorf("of what did not end, only %v holds: %s", held, said.String())
+				t.Errorf("of the other rights, only %v are granted, want all 6: %s", held, said.String())
 			}
 		})
 	}
@@ -160,10 +160,10 @@ func TestADamagedTrailIsTold(t *testing.T) {
 		t.Setenv("LINKREEL_DATA_DIR", again)
 		missing := filepath.Join(t.TempDir(), "missing")
 		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: missing}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--audit") {
-			t.Errorf("a restore without its trail = %v", err)
+			t.Errorf("a restore with a missing trail returned %v, want an error with the folder and --audit", err)
 		}
 		if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-			t.Errorf("it leaves %v, %v", left, err)
+			t.Errorf("the restore left the files %v, %v, want none", left, err)
 		}
 	})
 }

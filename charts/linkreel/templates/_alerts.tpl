@@ -133,12 +133,12 @@ something that happens a few times a day also need a least number: one of one is
   expr: max by (what) (last_over_time(linkreel_restored_paused{ {{- $here -}} }[1h])) > 0
   for: 24h
   labels: {severity: warning}
-  summary: "Since a restore a day ago, something waits for the operator ({{ `{{ $labels.what }}` }})."
+  summary: "Something has been paused since a restore a day ago, until you resume it ({{ `{{ $labels.what }}` }})."
 - alert: LinkreelTrailNotWritten
   expr: time() - min(linkreel_trail_waiting_since_timestamp_seconds{ {{- $here -}} } > 0) > 300
   for: 1m
   labels: {severity: critical}
-  summary: "What ended a right cannot be noted for a restore: such calls get a 503."
+  summary: "auth cannot write the revocation trail. Calls that end a right get a 503."
 {{- if .Values.tls.onDemand.enabled }}
 - alert: LinkreelCertificatesFailing
   # Owners must fix failures of single names. This alert is about the authority, the connection to it, or the limit of orders.

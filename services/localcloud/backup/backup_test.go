@@ -233,12 +233,12 @@ func TestABackupIsOneStateUnderWrites(t *testing.T) {
 		found := restore(t, dir, m).names()
 		for n := range 50 {
 			if name := fmt.Sprintf("old-%d", n); !found[name] {
-				t.Errorf("backup %d lacks %s", i, name)
+				t.Errorf("backup %d does not contain %s", i, name)
 			}
 		}
 		for n := range 4 {
 			if name := fmt.Sprintf("kept-%d", n); found[name] != (n <= i) {
-				t.Errorf("backup %d has %s: %v", i, name, found[name])
+				t.Errorf("backup %d contains %s: %v, want %v", i, name, found[name], n <= i)
 			}
 		}
 	}
@@ -258,14 +258,14 @@ func TestARestoredServerContinues(t *testing.T) {
 		t.Errorf("times are %v and %v, want %v and %v (%v)", after.CreateTime, after.UpdateTime, before.CreateTime, before.UpdateTime, err)
 	}
 	if _, err := again.db.Doc("videos/a").Update(t.Context(), []gc.Update{{Path: "x", Value: 1}}, gc.LastUpdateTime(before.UpdateTime)); err != nil {
-		t.Errorf("an update with the version of before: %v", err)
+		t.Errorf("an update with the version before the restore returned %v, want no error", err)
 	}
 	again.add("b", content("b"))
-	// What was restored is not copied again, because it has the same files.
+	// A restored object is not copied again, because it has the same file.
 	size := usage(t, filepath.Join(dir, "objects"))
 	m := take(t, again.options(dir))
 	if grown := usage(t, filepath.Join(dir, "objects")) - size; len(m.Objects) != 2 || grown != int64(len(content("b"))) {
-		t.Errorf("the next backup has %d objects and %d more bytes", len(m.Objects), grown)
+		t.Errorf("the next backup has %d objects and %d more bytes, want 2 objects and %d more bytes", len(m.Objects), grown, len(content("b")))
 	}
 }
 
@@ -291,11 +291,11 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 		t.Errorf("backups are %v, want two from %s (%v)", names, second.Name, err)
 	}
 	if size := usage(t, filepath.Join(dir, "objects")); size != int64(len(content("b"))) {
-		t.Errorf("objects have %d bytes", size)
+		t.Errorf("the objects have %d bytes, want %d", size, len(content("b")))
 	}
 }
 
-// TestAClockThatJumpedRemovesTwoBackups sets the clock forward by 14 years.
+// The test sets the clock forward by 14 years.
 func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -308,15 +308,15 @@ func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	now = now.AddDate(14, 0, 0)
 	for _, left := range []int{3, 1, 0} {
 		if m := take(t, o); m.Left != left {
-			t.Errorf("%d backups are too old and stay, want %d", m.Left, left)
+			t.Errorf("%d backups that are too old remain, want %d", m.Left, left)
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 3 {
-		t.Errorf("backups are %v, %v", names, err)
+		t.Errorf("the backups are %v, %v, want three", names, err)
 	}
 }
 
-// TestOnlyFilesOfBackupsAreRemoved takes backups into a folder that has other files, too.
+// The test makes backups in a folder that also contains other files.
 func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), filepath.Join(t.TempDir(), "backups[1")
@@ -336,12 +336,12 @@ func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	take(t, o)
 	for _, name := range theirs {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Errorf("a file that no backup wrote: %v", err)
+			t.Errorf("a file of somebody else is missing: %v", err)
 		}
 	}
 	for _, name := range ours {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s of a backup is left: %v", name, err)
+			t.Errorf("%s remains (%v), want it removed", name, err)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestAnObjectThatWasCutOffIsCopiedAgain(t *testing.T) {
 	}
 	for _, m := range []*backup.Manifest{take(t, c.options(dir)), m} {
 		if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
-			t.Errorf("the backup %s: %v", m.Name, err)
+			t.Errorf("Verify of the backup %s = %v, want no error", m.Name, err)
 		}
 	}
 }
@@ -376,7 +376,7 @@ func usage(tb testing.TB, dir string) (n int64) {
 			n += info.Size()
 		}
 		if info.Mode().Perm()&0o077 != 0 && path != dir {
-			tb.Errorf("others can use %s (%v)", path, info.Mode())
+			tb.Errorf("%s has the mode %v, want no access for others", path, info.Mode())
 		}
 		return nil
 	})
@@ -386,9 +386,9 @@ func usage(tb testing.TB, dir string) (n int64) {
 	return n
 }
 
-// TestAKilledBackupIsNoBackup kills backups at each of their writes. The last complete
-// one stays, and the next continues.
-func TestAKilledBackupIsNoBackup(t *testing.T) { // alone: a process that is being started holds the locks of other tests for a moment
+// The test kills a backup at each of its writes. The last complete backup must remain, and the next
+// attempt must continue.
+func TestAKilledBackupIsNoBackup(t *testing.T) { // not parallel: a process that is just starting briefly holds the locks of other tests
 	c, dir := start(t, t.TempDir()), t.TempDir()
 	for i := range 6 {
 		c.add(fmt.Sprintf("o%d", i), content(fmt.Sprintf("o%d", i)))
@@ -410,15 +410,15 @@ func TestAKilledBackupIsNoBackup(t *testing.T) { // alone: a process that is bei
 			break
 		}
 		if kills > 100 || cmd.ProcessState.ExitCode() != -1 || len(names) != 1 || names[0] != first.Name {
-			t.Fatalf("after kill %d: %v, backups %v: %s", kills, err, names, out)
+			t.Fatalf("after kill %d, the error is %v and the backups are %v, want a kill and only %s: %s", kills, err, names, first.Name, out)
 		}
 		if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
-			t.Fatalf("after kill %d: %v", kills, err)
+			t.Fatalf("after kill %d, Verify of the first backup = %v, want no error", kills, err)
 		}
 	}
 	m, err := backup.Read(dir, "")
 	if err != nil || kills == 0 {
-		t.Fatalf("%d kills, then %v", kills, err)
+		t.Fatalf("after %d kills, Read = %v, want at least one kill and no error", kills, err)
 	}
 	if found := restore(t, dir, m).names(); len(found) != 12 {
 		t.Errorf("after %d kills the backup has %d records, want 12", kills, len(found))
@@ -442,22 +442,22 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 			return f.Write(p)
 		}))
 		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "is full: free some space") {
-			t.Fatalf("write %d: error %v", at, err)
+			t.Fatalf("Take with a full disk at write %d = %v, want ENOSPC and advice to free space", at, err)
 		}
 		names, err := backup.Names(dir)
 		if err != nil || len(names) != 1 {
-			t.Fatalf("write %d: backups %v, %v", at, names, err)
+			t.Fatalf("after write %d failed, the backups are %v, %v, want one", at, names, err)
 		}
 	}
 	if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
 		t.Error(err)
 	}
 	if found := restore(t, dir, take(t, c.options(dir))).names(); len(found) != 2 {
-		t.Errorf("the next backup has %v", found)
+		t.Errorf("the next backup contains %v, want a and b", found)
 	}
 }
 
-// TestDamageStopsARestore changes one byte of each file of a backup in turn.
+// The test damages each file of a backup in turn.
 func TestDamageStopsARestore(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -481,16 +481,16 @@ func TestDamageStopsARestore(t *testing.T) {
 			read, err := backup.Read(dir, m.Name)
 			if err == nil {
 				if verified := backup.Verify(t.Context(), dir, read, nil, nil); verified == nil || !strings.Contains(verified.Error(), "damaged") {
-					t.Errorf("%s %s: Verify = %v", name, what, verified)
+					t.Errorf("%s %s: Verify = %v, want an error about damage", name, what, verified)
 				}
 				err = restoreTo(t, to, dir, read)
 			}
 			if err == nil || !strings.Contains(err.Error(), "damaged") {
-				t.Errorf("%s %s: error %v, want one about damage", name, what, err)
+				t.Errorf("%s %s: the restore returned %v, want an error about damage", name, what, err)
 			}
 			if read != nil {
 				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "did not end") {
-					t.Errorf("%s %s: half a restore opens: %v", name, what, err)
+					t.Errorf("%s %s: Open of an incomplete restore = %v, want an error", name, what, err)
 				}
 			}
 		}
@@ -503,8 +503,7 @@ func TestDamageStopsARestore(t *testing.T) {
 	}
 }
 
-// TestDamagedObjectsAreLeftOut damages the objects of a backup in each way, and restores it
-// without them.
+// The test damages objects of a backup in different ways, and restores the backup without them.
 func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -534,7 +533,7 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	var verified, left []string
 	err := backup.Verify(t.Context(), dir, m, nil, func(d backup.Damage) { verified = append(verified, d.Object) })
 	if slices.Sort(verified); err == nil || !strings.Contains(err.Error(), "3 of 4 objects") || fmt.Sprint(verified) != "[media/changed media/cut media/gone]" {
-		t.Errorf("Verify = %v, and names %v", err, verified)
+		t.Errorf("Verify = %v and reported %v, want the changed, the cut and the missing object", err, verified)
 	}
 	to := t.TempDir()
 	err = backup.Restore(t.Context(), dir, m, nil, backup.Target{
@@ -542,20 +541,20 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 		Damaged: func(d backup.Damage) { left = append(left, d.Object) },
 	})
 	if slices.Sort(left); err != nil || !slices.Equal(left, verified) {
-		t.Fatalf("Restore = %v, and leaves out %v", err, left)
+		t.Fatalf("Restore = %v and left out %v, want no error and %v", err, left, verified)
 	}
 	r := start(t, to)
 	if got := r.call(http.MethodGet, "/storage/v1/b/media/o/whole?alt=media", nil); !bytes.Equal(got, content("whole")) {
-		t.Errorf("the whole object has %d other bytes", len(got))
+		t.Errorf("the intact object has %d bytes, want its %d original bytes", len(got), len(content("whole")))
 	}
 	var list struct{ Items []struct{ Name string } }
 	if err := json.Unmarshal(r.call(http.MethodGet, "/storage/v1/b/media/o", nil), &list); err != nil || len(list.Items) != 1 {
-		t.Errorf("the restored bucket lists %v, %v", list.Items, err)
+		t.Errorf("the restored bucket lists %v, %v, want one object", list.Items, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(to, "objects", "data")); err != nil || len(files) != 1 {
-		t.Errorf("the restore leaves the files %v, %v", files, err)
+		t.Errorf("the restore created the files %v, %v, want one", files, err)
 	}
-	// The next backup copies again what is missing, under its old name. So the older one is whole again.
+	// The next backup copies missing objects again under their old names, which repairs the older backup.
 	for _, f := range m.Objects {
 		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
 		if err == nil && bytes.Equal(text, content("whole")) {
@@ -567,11 +566,11 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	}
 	take(t, c.options(dir))
 	if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
-		t.Errorf("after another backup: %v", err)
+		t.Errorf("Verify after another backup = %v, want no error", err)
 	}
 }
 
-// TestAFullDiskIsNoDamage: a restore that cannot write must not leave out what the backup has.
+// A restore that cannot write must fail and not leave out intact objects.
 func TestAFullDiskIsNoDamage(t *testing.T) {
 	t.Parallel()
 	c, dir, to := start(t, t.TempDir()), t.TempDir(), t.TempDir()
@@ -583,10 +582,10 @@ func TestAFullDiskIsNoDamage(t *testing.T) {
 	}
 	err := backup.Restore(t.Context(), dir, m, nil, backup.Target{
 		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
-		Damaged: func(d backup.Damage) { t.Errorf("%s is left out: %v", d.Object, d.Err) },
+		Damaged: func(d backup.Damage) { t.Errorf("%s was left out (%v), want no damage", d.Object, d.Err) },
 	})
 	if err == nil {
-		t.Error("the restore succeeds")
+		t.Error("Restore succeeded, want an error")
 	}
 }
 
@@ -599,7 +598,7 @@ func TestARestoreOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := restoreTo(t, to, dir, m); err == nil || !strings.Contains(err.Error(), "empty folder") {
-		t.Errorf("a second restore = %v", err)
+		t.Errorf("a second restore = %v, want an error about an empty folder", err)
 	}
 	if found := start(t, to).names(); !found["a"] {
 		t.Error("the first restore is damaged")
@@ -610,7 +609,7 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
 	c.add("secret-name", content("secret-name"))
-	take(t, c.options(dir)) // its objects are not encrypted, and so not used again
+	take(t, c.options(dir)) // its objects are not encrypted, so they are not reused
 	id, other := identity(t), identity(t)
 	o := c.options(dir)
 	o.Recipient = id.Recipient().String()
@@ -618,21 +617,21 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 	for _, f := range append([]backup.File{{Name: filepath.Join("..", m.Name, m.Records.Name)}, {Name: filepath.Join("..", m.Name, m.Index.Name)}}, m.Objects...) {
 		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
 		if err != nil || !bytes.HasPrefix(text, []byte("age-encryption.org/v1")) || bytes.Contains(text, content("secret-name")[:64]) {
-			t.Errorf("%s is not encrypted (%v)", f.Name, err)
+			t.Errorf("%s is not encrypted (error %v), want it encrypted", f.Name, err)
 		}
 	}
 	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
 		if err := backup.Verify(t.Context(), dir, m, ids, nil); err == nil {
-			t.Errorf("%s opens the backup", name)
+			t.Errorf("Verify with %s succeeded, want an error", name)
 		}
 	}
 	if found := restore(t, dir, m, id).names(); !found["secret-name"] {
-		t.Errorf("restored %v", found)
+		t.Errorf("the restored records are %v, want secret-name", found)
 	}
 	size := usage(t, filepath.Join(dir, "objects"))
 	take(t, o)
 	if grown := usage(t, filepath.Join(dir, "objects")) - size; grown != 0 {
-		t.Errorf("the second encrypted backup copies %d bytes again", grown)
+		t.Errorf("the second encrypted backup copied %d bytes, want 0", grown)
 	}
 }
 
@@ -660,7 +659,7 @@ func TestABackupNamesTheKeysOfSealedValues(t *testing.T) {
 	o.Sealed = []backup.Sealed{{Collection: "webhooks", Field: "keyIds", Keys: "w"}, {Collection: "certificates", Field: "keyId", Keys: "c"}, {Collection: "accounts", Field: "key", Keys: "c"}}
 	m := take(t, o)
 	if got := fmt.Sprint(m.Keys); got != "map[c:[cc eeeeeeee] w:[aa bb]]" || m.Documents != 6 {
-		t.Errorf("keys %s of %d documents", got, m.Documents)
+		t.Errorf("the manifest has the keys %s and %d documents, want four keys and 6 documents", got, m.Documents)
 	}
 }
 
@@ -677,7 +676,7 @@ func TestARestoreMayEditAndLeaveOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found := start(t, to).names(); found["a"] || !found["b"] {
-		t.Errorf("restored %v", found)
+		t.Errorf("the restored records are %v, want only b", found)
 	}
 }
 
@@ -687,10 +686,10 @@ func TestASourceNeedsItsToken(t *testing.T) {
 	o := c.options(t.TempDir())
 	o.Token = strings.Repeat("x", 32)
 	if _, err := backup.Take(t.Context(), o); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("a wrong token = %v", err)
+		t.Errorf("Take with a wrong token = %v, want a 401", err)
 	}
 	if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
-		t.Errorf("backups %v, %v", names, err)
+		t.Errorf("the backups are %v, %v, want none", names, err)
 	}
 }
 
@@ -721,11 +720,11 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 		o := c.options(dir)
 		o.URL = proxied.URL + "?n=" + strconv.Itoa(n)
 		if _, err := backup.Take(t.Context(), o); err == nil {
-			t.Errorf("%d of %d bytes make a backup", n, whole.Body.Len())
+			t.Errorf("Take succeeded with %d of %d bytes, want an error", n, whole.Body.Len())
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 0 {
-		t.Errorf("backups %v, %v", names, err)
+		t.Errorf("the backups are %v, %v, want none", names, err)
 	}
 }
 
@@ -739,7 +738,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// TestANewServerCommitsAfterTheRestoredState restores on a machine whose clock is behind.
+// The clock of the machine is behind the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)
@@ -768,13 +767,12 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 		t.Errorf("committed at %v, want after %v (%v)", w, future, err)
 	}
 	if _, err := db.Doc("a/1").Create(t.Context(), map[string]any{}); status.Code(err) != codes.AlreadyExists {
-		t.Errorf("create again = %v", err)
+		t.Errorf("Create of a restored document = %v, want AlreadyExists", err)
 	}
 }
 
-// TestTheNewestBackupIsTheOneMadeLast makes a backup while the clock is years ahead, and others
-// after it was set right. While a manifest is damaged, whatever its name, nobody knows which one it
-// is.
+// The test makes one backup while the clock is years ahead, and others after the clock was corrected.
+// While any manifest is damaged, nobody can tell which backup is the newest.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -795,14 +793,14 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) {
-		t.Errorf("its manifest is damaged, and the newest is %v, %v", m, err)
+		t.Errorf("with a damaged manifest, Read = %v, %v, want an error about %s", m, err, last.Name)
 	}
 	next := at(0, 2)
 	if next.Order != 3 {
-		t.Errorf("the next backup has the order %d", next.Order)
+		t.Errorf("the next backup has the order %d, want 3", next.Order)
 	}
 	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to choose it, name it with --backup") {
-		t.Errorf("an earlier manifest is damaged, and the newest is %v, %v; want an error that names both", m, err)
+		t.Errorf("with an earlier damaged manifest, Read = %v, %v, want an error with both names", m, err)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, last.Name)); err != nil {
 		t.Fatal(err)

@@ -3,28 +3,28 @@
 //
 // # What it promises
 //
-//   - A backup is one state: all records of one moment, and all objects of the same moment.
-//     Every write that was acknowledged before the backup began is in it. Writes continue
-//     meanwhile.
-//   - The bytes of an object are copied once. Later backups in the same folder only name
+//   - A backup is a consistent snapshot: all records and all objects as of one moment. It
+//     contains every write that was acknowledged before it started. Writes continue while it
+//     runs.
+//   - The bytes of an object are copied once. Later backups in the same folder only refer to
 //     them.
-//   - A backup appears in the folder at its end, whole. One that is killed, or that finds
-//     the disk full, is no backup: the earlier ones stay as they are, and the next one
-//     continues with the bytes that were copied.
-//   - Every file has a checksum. A restore checks all of them. One that fails or is killed
-//     leaves a folder that no server opens.
-//   - It holds no key. [Manifest.Keys] names the keys that open its sealed values.
-//   - With an age recipient, everything is encrypted but manifests and the names of files.
+//   - A backup appears in the folder only when it is complete. If it is killed or the disk is
+//     full, the earlier backups are unaffected, and the next attempt reuses the bytes that were
+//     copied.
+//   - Every file has a checksum, and a restore checks all of them. A restore that fails or is
+//     killed leaves a folder that no server opens.
+//   - A backup contains no keys. [Manifest.Keys] names the keys that open its sealed values.
+//   - With an age recipient, everything is encrypted except manifests and file names.
 //
 // # The folder
 //
 //	lock                                 held by a running backup
 //	objects/ID.SHA256[.age-RECIPIENT]    the bytes of an object
 //	2026-11-26T02-30-00Z/                one backup; its name ends in .part until it is complete
-//	  records.gz[.age]                   documents, each after its length
-//	  index.gz[.age]                     the index of objects, a line of JSON each
+//	  records.gz[.age]                   documents, each preceded by its length
+//	  index.gz[.age]                     the index of objects, one line of JSON each
 //	  manifest.json                      see [Manifest]
 //	  SHA256SUMS                         for sha256sum -c
 //
-// Unfinished uploads are not in a backup. Their senders must start them again.
+// A backup does not contain unfinished uploads. Clients must restart them after a restore.
 package backup

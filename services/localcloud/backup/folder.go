@@ -34,10 +34,10 @@ const (
 // Manifest describes a backup. It is the last file that is written.
 type Manifest struct {
 	Format int `json:"format"`
-	// Name is the name of the backup's folder: the time at which it began.
+	// Name is the name of the backup's folder, which is the time when the backup started.
 	Name string `json:"name"`
-	// Order is one more than that of every earlier backup in the folder. Names are times of a
-	// clock that may be wrong, so they do not say which backup is the newest.
+	// Order is higher than that of every earlier backup in the folder. Names come from a clock
+	// that may be wrong, so they do not tell which backup is the newest.
 	Order int64 `json:"order,omitempty"`
 	// At is the time of the newest record in it.
 	At time.Time `json:"at"`
@@ -50,7 +50,7 @@ type Manifest struct {
 	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
 	// restored server needs these keys. They are not in the backup.
 	Keys map[string][]string `json:"keys,omitempty"`
-	// Left is how many backups were too old, and stayed, when [Take] had made this one.
+	// Left is the number of backups that were too old but not yet removed when [Take] made this one.
 	Left int `json:"-"`
 }
 
@@ -78,19 +78,19 @@ type folder struct {
 	lock  *os.File
 }
 
-// openFolder creates the folder if it is missing, and locks it: one backup at a time.
+// openFolder creates the folder if it does not exist, and locks it so that only one backup runs.
 func openFolder(path, recipient string) (*folder, error) {
 	f := &folder{path: path, write: (*os.File).Write}
 	if recipient != "" {
 		to, err := age.ParseX25519Recipient(recipient)
 		if err != nil {
-			return nil, fmt.Errorf("the recipient is not one of age's (age1…): %w", err)
+			return nil, fmt.Errorf("the recipient is not an age recipient (age1…): %w", err)
 		}
 		sum := sha256.Sum256([]byte(recipient))
 		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
 	}
 	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of backups: %w", err)
+		return nil, fmt.Errorf("create the folder of backups: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -105,8 +105,8 @@ func openFolder(path, recipient string) (*folder, error) {
 
 func (f *folder) close() { _ = f.lock.Close() }
 
-// store writes r to a new file, encrypted if the folder is, and makes it durable. name
-// chooses the file's name by its checksum.
+// store writes r to a new file, encrypts it if the folder is encrypted, and makes it durable. name
+// returns the file's name for its checksum.
 func (f *folder) store(dir string, r io.Reader, name func(sha string) string) (File, error) {
 	file, err := os.CreateTemp(dir, newFile+"*") // with mode 0600
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *folder) encrypt(w io.Writer, r io.Reader) error {
 	return sealed.Close()
 }
 
-// summed is a file that knows its checksum.
+// summed is a file that computes its checksum as it is written.
 type summed struct {
 	write func(*os.File, []byte) (int, error)
 	file  *os.File
@@ -160,9 +160,9 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// objects returns the objects that were copied whole, by id. They need not belong to a
-// backup: one that was killed leaves some. Those that were cut off since are not whole. newest
-// is the highest order of a backup.
+// objects returns the completely copied objects, by id. They need not belong to a backup, because a
+// killed backup leaves some. Objects that have been truncated since are not complete. newest is the
+// highest order of a backup.
 func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
 	if err != nil {
@@ -194,8 +194,8 @@ func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	return found, newest, nil
 }
 
-// sizes returns the sizes of objects by their names, as the backups list them, and the highest
-// order of a backup.
+// sizes returns the sizes of objects by name according to the backups' lists, and the highest order
+// of a backup.
 func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	names, err := Names(f.path)
 	if err != nil {
@@ -215,7 +215,7 @@ func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	return sizes, newest, nil
 }
 
-// The names that this package gives. Files with other names are somebody else's.
+// The names that this package uses. Files with other names belong to somebody else.
 func isIncomplete(name string) bool {
 	at, ok := strings.CutSuffix(name, incomplete)
 	_, err := time.Parse(nameForm, at)
@@ -227,7 +227,7 @@ func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
 // object is ID.SHA256, and the tag of a recipient if it is encrypted.
 var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
 
-// begin makes the folder of a new backup, and removes what killed ones have left.
+// begin creates the folder of a new backup and removes the remains of killed ones.
 func (f *folder) begin(name string) (dir string, err error) {
 	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
 		entries, err := os.ReadDir(filepath.Join(f.path, sub))
@@ -247,7 +247,7 @@ func (f *folder) begin(name string) (dir string, err error) {
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// complete writes the manifest and gives the backup its name.
+// complete writes the manifest and then gives the backup its final name.
 func (f *folder) complete(dir string, m *Manifest) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -273,7 +273,7 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	return syncDir(f.path)
 }
 
-// plain is the folder without encryption: the manifest says how to open the rest.
+// plain is the folder without encryption, for the manifest, which says how to open the rest.
 func (f *folder) plain() *folder { return &folder{path: f.path, write: f.write} }
 
 func syncDir(path string) error {
@@ -284,8 +284,7 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Names returns the names of the complete backups in a folder, in the order of the times that
-// they are.
+// Names returns the names of the complete backups in a folder, in chronological order.
 func Names(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -300,9 +299,9 @@ func Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Newest returns the name of the backup in a folder that was made last. It fails if any manifest
-// cannot be read, because nobody knows the order of that backup. Its name says nothing: the clock
-// may have been wrong.
+// Newest returns the name of the backup that was made last in a folder. It fails if it cannot read
+// any one of the manifests, because the order of that backup is then unknown. The name does not help,
+// because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)
 	if err != nil {
@@ -323,7 +322,7 @@ func Newest(path string) (string, error) {
 	case unknown != nil && newest == "":
 		return "", unknown
 	case unknown != nil:
-		return "", fmt.Errorf("%w. A backup that cannot be read may be the newest one. The newest that can be read is %s: "+
+		return "", fmt.Errorf("%w. An unreadable backup may be the newest one. The newest readable backup is %s: "+
 			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
 	case newest == "":
 		return "", fmt.Errorf("%s holds no complete backup", path)
@@ -341,7 +340,7 @@ func Read(path, name string) (*Manifest, error) {
 		name = newest
 	}
 	if _, err := time.Parse(nameForm, name); err != nil {
-		return nil, fmt.Errorf("%q is not the name of a backup; it is a time such as %s", name, nameForm)
+		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s", name, nameForm)
 	}
 	text, err := os.ReadFile(filepath.Join(path, name, manifestFile))
 	if err != nil {
@@ -353,25 +352,25 @@ func Read(path, name string) (*Manifest, error) {
 	}
 	sum := sha256.Sum256(text)
 	if !slices.Contains(strings.Split(string(sums), "\n"), hex.EncodeToString(sum[:])+"  "+manifestFile) {
-		return nil, fmt.Errorf("the manifest of the backup %s is damaged: its checksum is not the one in %s", name, sumsFile)
+		return nil, fmt.Errorf("the manifest of the backup %s is damaged: its checksum differs from the one in %s", name, sumsFile)
 	}
 	m := &Manifest{}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("read the manifest of %s: %w", name, err)
 	}
 	if m.Format != format {
-		return nil, fmt.Errorf("the backup %s has the format %d, and this program reads %d: use the program that wrote it", name, m.Format, format)
+		return nil, fmt.Errorf("the backup %s has the format %d, but this program reads %d; use the version that wrote the backup", name, m.Format, format)
 	}
 	return m, nil
 }
 
-// removedAtOnce bounds how many backups one backup removes. Nobody can tell a clock that is
-// years ahead from a folder without backups in those years. With this bound, such a clock
-// removes two backups a night, and people have time to notice.
+// removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead looks
+// the same as a folder that got no backups for years. With this bound, such a clock removes two
+// backups per night, and people have time to notice.
 const removedAtOnce = 2
 
-// prune removes the oldest of the backups that began before a time, and the objects that no
-// backup names. It returns how many such backups are left.
+// prune removes the oldest of the backups that started before a time, and the objects that no
+// backup refers to. It returns how many such backups are left.
 func (f *folder) prune(before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {

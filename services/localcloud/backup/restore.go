@@ -21,15 +21,15 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Target is where a restore writes: nothing may be there yet.
+// Target is where a restore writes. It must be empty.
 type Target struct {
 	Records string             // path of the data file
 	Indexes *firestore.Indexes // as in firestore.Options
 	Objects storage.Options    // only Dir and ObjectsDir are used
 	// Edit may change a document before it is restored, or leave it out by returning false.
 	Edit func(*pb.Document) bool
-	// Finish is called when everything is there, before a server may open it. It may change
-	// the records. It may be nil.
+	// Finish is called when everything has been written, before a server may open it. It may
+	// change the records. It may be nil.
 	Finish func(context.Context, *firestore.Server) error
 	// Token is the token of the server that Finish gets.
 	Token string
@@ -38,18 +38,18 @@ type Target struct {
 	Damaged func(Damage)
 }
 
-// Damage is an object that a backup has lost.
+// Damage describes an object that cannot be restored.
 type Damage struct {
 	Object string // BUCKET/NAME
 	Err    error  // says which file of the backup is damaged
 }
 
-// errDamaged means that a file of a backup is missing, or that its bytes were read and are not
-// those that were written. A disk that does not give the bytes for the moment is no damage.
+// errDamaged means that a file of a backup is missing, or that its bytes were read and differ from
+// those that were written. A read that fails is not damage, because a retry may succeed.
 var errDamaged = errors.New("damaged")
 
-// Restore writes a backup to a target. No server opens the target before everything is
-// there and every checksum was right. If Restore fails, the target must be emptied.
+// Restore writes a backup to a target. No server opens the target before everything has been
+// written and every checksum has been verified. If Restore fails, the caller must empty the target.
 func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
 	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1, Token: to.Token})
 	if err != nil {
@@ -92,8 +92,9 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 	return records.EndRestore()
 }
 
-// Verify reads a whole backup and checks it as Restore does. It writes nothing. It calls
-// damaged, which may be nil, for each damaged object, and reads on. Then it fails.
+// Verify reads a whole backup and checks it in the same way as Restore, but writes nothing. It calls
+// damaged, which may be nil, for each damaged object and continues. If there was any, it fails at the
+// end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
 	in, lost := reader{dir, m, identities}, 0
 	var first error
@@ -135,7 +136,7 @@ type reader struct {
 func (in reader) open(path string, want File, read func(io.Reader) error) error {
 	f, err := os.Open(filepath.Join(path, want.Name))
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(path); err != nil { // the whole folder is away, perhaps its disk
+		if _, err := os.Stat(path); err != nil { // the whole folder is missing; its disk may not be mounted
 			return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
 		}
 		return fmt.Errorf("%s is %w: it is missing", want.Name, errDamaged)
@@ -147,13 +148,13 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	raw := &summedReader{r: bufio.NewReaderSize(f, 256<<10), sum: sha256.New()}
 	failed := in.plain(raw, read)
 	_, _ = io.Copy(io.Discard, raw) // raw keeps the error
-	// What the disk says comes first, and then damage: they explain any other failure.
+	// Report errors of the disk first, and then damage, because they explain any other failure.
 	if raw.err != nil {
-		return fmt.Errorf("read the backup %s: %w. This says nothing about what is in the file: run the command again. "+
-			"If the disk never gives it, move the file away; then it counts as damaged", in.m.Name, raw.err)
+		return fmt.Errorf("read the backup %s: %w. The file may be intact, so run the command again. "+
+			"If the disk can never read it, move the file away; then it counts as damaged", in.m.Name, raw.err)
 	}
 	if hex.EncodeToString(raw.sum.Sum(nil)) != want.SHA256 {
-		return fmt.Errorf("%s is %w: its checksum is not the one in the manifest of %s", want.Name, errDamaged, in.m.Name)
+		return fmt.Errorf("%s is %w: its checksum differs from the one in the manifest of %s", want.Name, errDamaged, in.m.Name)
 	}
 	if failed != nil {
 		return fmt.Errorf("read %s: %w", want.Name, failed)
@@ -161,8 +162,8 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	return nil
 }
 
-// summedReader is a file with the checksum of what was read of it. After an error it reads no more,
-// because the next read could skip bytes.
+// summedReader is a file that computes the checksum of what has been read. After an error it stops
+// reading, because the next read could skip bytes.
 type summedReader struct {
 	r   io.Reader
 	sum hash.Hash
@@ -181,13 +182,13 @@ func (s *summedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// plain calls read with the bytes of raw before encryption.
+// plain calls read with the decrypted bytes of raw.
 func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 	if in.m.Recipient == "" {
 		return read(raw)
 	}
 	if len(in.identities) == 0 {
-		return fmt.Errorf("it is encrypted to %s: give the identity of this recipient", in.m.Recipient)
+		return fmt.Errorf("it is encrypted for %s; give the identity of this recipient", in.m.Recipient)
 	}
 	plain, err := age.Decrypt(raw, in.identities...)
 	if err != nil {
@@ -199,8 +200,8 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 // entriesAtOnce is how many entries of the index a restore commits together.
 const entriesAtOnce = 1000
 
-// objects passes on the index and then the bytes of every object that it names. It calls
-// leaveOut, unless that is nil, for an object whose bytes are damaged.
+// objects passes on the index and then the bytes of every object in it. If leaveOut is not nil,
+// objects calls it for each object with damaged bytes.
 func (in reader) objects(
 	ctx context.Context, entries func([]storage.Entry) error, write func(storage.Blob, io.Reader) error, leaveOut func(storage.Blob, error) error,
 ) error {
@@ -225,7 +226,7 @@ func (in reader) objects(
 		}
 		f, ok := files[b.ID]
 		if !ok || f.Name != filepath.Base(f.Name) {
-			return fmt.Errorf("the manifest of %s does not name the bytes of the object %s", in.m.Name, b.ID)
+			return fmt.Errorf("the manifest of %s does not list the bytes of the object %s", in.m.Name, b.ID)
 		}
 		err := in.open(filepath.Join(in.dir, objectsDir), f, func(r io.Reader) error { return write(b, r) })
 		if errors.Is(err, errDamaged) && leaveOut != nil {
@@ -261,8 +262,7 @@ func readEntries(r *bufio.Reader, pass func([]storage.Entry) error) (blobs []sto
 	return blobs, err
 }
 
-// records calls use with a function that returns one document after the other, and nil at
-// the end.
+// records calls use with a function that returns the next document, or nil at the end.
 func (in reader) records(ctx context.Context, use func(next func() (*pb.Document, error)) error) error {
 	read := int64(0)
 	err := in.open(filepath.Join(in.dir, in.m.Name), in.m.Records, func(r io.Reader) error {
@@ -280,7 +280,7 @@ func (in reader) records(ctx context.Context, use func(next func() (*pb.Document
 		})
 	})
 	if err == nil && read != in.m.Documents {
-		err = fmt.Errorf("the backup %s has %d documents, and its manifest says %d", in.m.Name, read, in.m.Documents)
+		err = fmt.Errorf("the backup %s contains %d documents, but its manifest says %d", in.m.Name, read, in.m.Documents)
 	}
 	return err
 }

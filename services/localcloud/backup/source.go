@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The state goes over the wire as one multipart message: records, index, the bytes of each
-// object that the receiver does not have, and end. Without end the message is incomplete.
+// The state is sent as one multipart message: records, index, the bytes of each object that the
+// receiver does not have, and end. Without end, the message is incomplete.
 const (
 	partHeader = "Part"
 	atHeader   = "At"   // of records: the time of the state
@@ -37,8 +37,8 @@ const (
 // maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million.
 const maxHave = 64 << 20
 
-// stalled is how long a receiver may read nothing before its request ends, so that it
-// does not keep deleted bytes on the disk for ever.
+// stalled is how long a receiver may read nothing before its request is aborted. Otherwise a hanging
+// receiver would keep deleted bytes on the disk forever.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.
@@ -46,12 +46,12 @@ type Source struct {
 	Records *firestore.Server
 	Objects *storage.Server
 	Tokens  guard.Tokens // that callers must send
-	// Stop, when done, ends running requests, so that they do not delay the end of the server.
+	// Stop aborts running requests when it is done, so that they do not delay the server's shutdown.
 	Stop context.Context
 }
 
-// Handler serves the present state to [Take]: POST, with the ids of the objects that the
-// caller has, one a line.
+// Handler serves the current state to [Take]. The request is a POST with the ids of the objects that
+// the caller already has, one per line.
 func (s *Source) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -67,7 +67,7 @@ func (s *Source) Handler() http.Handler {
 		}
 		have, err := readLines(http.MaxBytesReader(w, r.Body, maxHave))
 		if err != nil {
-			http.Error(w, "The list of objects cannot be read.", http.StatusBadRequest)
+			http.Error(w, "Cannot read the list of objects.", http.StatusBadRequest)
 			return
 		}
 		ctx, stop := context.WithCancel(r.Context())
@@ -78,7 +78,7 @@ func (s *Source) Handler() http.Handler {
 		w.Header().Set("Content-Type", m.FormDataContentType())
 		w.Header().Set("Connection", "close") // the last write's time limit must not outlive the response
 		if err := s.send(ctx, m, have); err != nil {
-			slog.WarnContext(ctx, "a backup was not sent to its end", "error", err)
+			slog.WarnContext(ctx, "sending a backup failed", "error", err)
 			panic(http.ErrAbortHandler) // the receiver must not take what it has for the whole
 		}
 	})
@@ -108,7 +108,7 @@ func readLines(r io.Reader) (map[string]bool, error) {
 	return lines, in.Err()
 }
 
-// send writes the present state to m.
+// send writes the current state to m.
 func (s *Source) send(ctx context.Context, m *multipart.Writer, have map[string]bool) error {
 	var records *firestore.Snapshot
 	objects, err := s.Objects.Snapshot(func() (err error) {

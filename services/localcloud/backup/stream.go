@@ -26,8 +26,8 @@ type Copier struct {
 	Blob func(id string, bytes io.Reader) error
 }
 
-// Copy passes the present state of a source, which is all of one moment, to c. have are the
-// ids of the bytes that c needs no more. If Copy fails, c has not seen everything.
+// Copy passes a consistent snapshot of a source to c. have are the ids of the objects whose bytes c
+// already has. If Copy fails, c has not received everything.
 func Copy(ctx context.Context, url, token string, have []string, c Copier) error {
 	s, err := connect(ctx, url, token, have)
 	if err != nil {
@@ -70,12 +70,12 @@ func connect(ctx context.Context, url, token string, have []string) (*stream, er
 	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || params["boundary"] == "" {
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("%s is not the address of a backup", url)
+		return nil, fmt.Errorf("%s is not the backup address of a server", url)
 	}
 	return &stream{resp.Body, multipart.NewReader(bufio.NewReaderSize(resp.Body, 256<<10), params["boundary"])}, nil
 }
 
-// each calls take with each part, and returns after the last one, which is partEnd.
+// each calls take with each part and returns after the last one, partEnd.
 func (s *stream) each(take func(kind string, part *multipart.Part) error) error {
 	for {
 		part, err := s.parts.NextPart()
@@ -86,7 +86,7 @@ func (s *stream) each(take func(kind string, part *multipart.Part) error) error 
 		switch kind {
 		case partRecords, partIndex, partBlob, partEnd:
 		default:
-			return fmt.Errorf("this program does not know the part %q: use the version of the server", kind)
+			return fmt.Errorf("this program does not support the part %q; use the same version as the server", kind)
 		}
 		if err := take(kind, part); err != nil || kind == partEnd {
 			return err

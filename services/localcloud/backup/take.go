@@ -24,14 +24,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Sealed says where records keep the ids of the keys that sealed their values.
+// Sealed says where records contain the ids of the keys that sealed their values.
 type Sealed struct {
 	Collection string
 	Field      string // a string, an array of strings, or bytes that begin with the id
 	Keys       string // what the keys are for
 }
 
-// Options are those of [Take].
+// Options configures [Take].
 type Options struct {
 	Dir       string        // the folder of backups
 	URL       string        // of [Source.Handler]
@@ -44,9 +44,9 @@ type Options struct {
 	write func(*os.File, []byte) (int, error) // replaced by tests
 }
 
-// Take copies the present state of a source into a new backup, and then removes those that
-// are too old, at most two of them, with the objects that no backup names. If it fails, the earlier backups are
-// whole. The error says so if the disk is full.
+// Take copies the current state of a source into a new backup. Then it removes at most two backups
+// that are too old, and the objects that no backup refers to. If Take fails, the earlier backups are
+// intact. If the disk is full, the error says so.
 func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -61,7 +61,7 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	}
 	m, err := take(ctx, f, o)
 	if errors.Is(err, syscall.ENOSPC) {
-		return nil, fmt.Errorf("%s is full: free some space and run the backup again. The earlier backups are whole: %w", o.Dir, err)
+		return nil, fmt.Errorf("%s is full: free some space and run the backup again. The earlier backups are intact: %w", o.Dir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("no backup was made: %w", err)
@@ -70,7 +70,7 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 		return m, nil
 	}
 	if m.Left, err = f.prune(o.Now().Add(-o.Keep)); err != nil {
-		return m, fmt.Errorf("the backup %s is complete, but older ones cannot be removed: %w", m.Name, err)
+		return m, fmt.Errorf("the backup %s is complete, but removing older ones failed: %w", m.Name, err)
 	}
 	return m, nil
 }
@@ -98,7 +98,7 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 	return m, f.complete(dir, m)
 }
 
-// receiver writes what a source sends.
+// receiver writes what a source sends into the folder.
 type receiver struct {
 	folder *folder
 	dir    string
@@ -124,7 +124,7 @@ func (r *receiver) take(kind string, part *multipart.Part) (err error) {
 	return err
 }
 
-// both stores a compressed part, and reads meanwhile what is in it.
+// both stores a compressed part and parses its content at the same time.
 func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) error) (File, error) {
 	out, in := io.Pipe()
 	done := make(chan error, 1)
@@ -138,7 +138,7 @@ func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) er
 	return stored, errors.Join(err, <-done)
 }
 
-// unpack reads compressed bytes to their end.
+// unpack decompresses bytes and reads them to the end.
 func unpack(from io.Reader, read func(*bufio.Reader) error) error {
 	z, err := gzip.NewReader(from)
 	if err != nil {
@@ -258,7 +258,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 func (r *receiver) receiveBlob(part io.Reader, id string) error {
 	b, ok := r.wanted[id]
 	if !ok {
-		return fmt.Errorf("the server sent the object %q, which its index does not have", id)
+		return fmt.Errorf("the server sent the object %q, which is not in its index", id)
 	}
 	stored, err := r.folder.store(filepath.Join(r.folder.path, objectsDir), b.Check(part), func(sha string) string {
 		return id + "." + sha + r.folder.tag

@@ -33,7 +33,9 @@ func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 		if err := tt.fail(); err != nil {
 			t.Fatal(err)
 		}
-		told := func(d backup.Damage) { t.Errorf("%s is away, and %s counts as damaged: %v", tt.name, d.Object, d.Err) }
+		told := func(d backup.Damage) {
+			t.Errorf("while %s is unavailable, %s was reported as damaged (%v), want no damage", tt.name, d.Object, d.Err)
+		}
 		restore := func() error {
 			to := t.TempDir()
 			return backup.Restore(t.Context(), dir, m, nil, backup.Target{
@@ -41,16 +43,16 @@ func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 			})
 		}
 		if err := restore(); !errors.Is(err, tt.restoreErr) {
-			t.Errorf("%s is away: Restore = %v, want %v", tt.name, err, tt.restoreErr)
+			t.Errorf("while %s is unavailable, Restore = %v, want %v", tt.name, err, tt.restoreErr)
 		}
 		if err := backup.Verify(t.Context(), dir, m, nil, told); !errors.Is(err, tt.restoreErr) {
-			t.Errorf("%s is away: Verify = %v, want %v", tt.name, err, tt.restoreErr)
+			t.Errorf("while %s is unavailable, Verify = %v, want %v", tt.name, err, tt.restoreErr)
 		}
 		if err := tt.heal(); err != nil {
 			t.Fatal(err)
 		}
 		if err := restore(); err != nil {
-			t.Errorf("%s is back: %v", tt.name, err)
+			t.Errorf("after %s is available again, Restore = %v, want no error", tt.name, err)
 		}
 	}
 }

@@ -18,12 +18,12 @@ import (
 
 const restoreUsage = "usage: auth restore --since TIME [--audit gs://BUCKET or FOLDER]"
 
-// restore ends in a restored database what must not come back. It prints each decision that
-// it repeats, and what it cannot know.
+// restore revokes everything in a restored database that must not come back. It prints each
+// decision that it repeats, and which later changes are lost.
 func restore(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("auth restore", flag.ContinueOnError)
-	since := flags.String("since", "", "time that the restored records are from, as 2026-03-01T12:00:00Z")
-	audit := flags.String("audit", "", "gs://BUCKET or folder of the trail of what ended (default: the one in the settings)")
+	since := flags.String("since", "", "time that the restored records are from, such as 2026-03-01T12:00:00Z")
+	audit := flags.String("audit", "", "gs://BUCKET or folder of the revocation trail (default: the one in the settings)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

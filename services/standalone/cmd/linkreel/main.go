@@ -82,7 +82,7 @@ func restoreOptions(args []string, env cli.Env) (o standalone.RestoreOptions, er
 	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys without restoring anything")
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
 	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
-	fs.StringVar(&o.Audit, "audit", "", "folder with the trail of what ended, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
+	fs.StringVar(&o.Audit, "audit", "", "folder with the revocation trail, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
 	fs.StringVar(&o.Localcloud, "localcloud", "", "data directory of a stopped localcloud, to restore into; keys come from the settings of events and links")
 	fs.StringVar(&o.ObjectsDir, "objects-dir", "", "the --objects-dir of that localcloud")
 	fs.BoolVar(&o.SkipDamaged, "skip-damaged", false, "leave out objects whose bytes in the backup are damaged, and name them")
