@@ -110,6 +110,42 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			t.Error("Redis is not emptied between the end of the services and their start")
 		}
 	})
+	t.Run("autoscalers", func(t *testing.T) {
+		t.Parallel()
+		objects, err := renderAs(t, "linkreel", "linkreel", "--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.autoscaling.enabled=true,worker.autoscaling.enabled=false,worker.keda.enabled=true,worker.keda.address=10.20.0.4:6379")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// KEDA scales up from zero, so the recipe must pause every ScaledObject before it stops the
+		// services. A HorizontalPodAutoscaler does not scale up from zero.
+		command := "kubectl -n linkreel annotate scaledobject -l app.kubernetes.io/instance=linkreel autoscaling.keda.sh/paused-replicas"
+		scaled := 0
+		for _, o := range objects {
+			switch o.kind() {
+			case "ScaledObject":
+				scaled++
+				if got := o.at("metadata", "labels", "app.kubernetes.io/instance"); got != "linkreel" {
+					t.Errorf("the ScaledObject %s has the instance %v, so the recipe does not pause it", o.name(), got)
+				}
+			case "HorizontalPodAutoscaler":
+			default:
+				if strings.Contains(o.kind(), "Scal") {
+					t.Errorf("the recipe does not know the autoscaler %s %s", o.kind(), o.name())
+				}
+			}
+		}
+		if scaled == 0 {
+			t.Fatal("the chart rendered no ScaledObject")
+		}
+		at := -1
+		for _, step := range []string{command + "=0 --overwrite\n", "scale deployment -l app.kubernetes.io/instance=linkreel --replicas=0\n", "helm upgrade", "restore.enabled=false", command + "-\n"} {
+			i := strings.Index(recipe, step)
+			if i < at {
+				t.Errorf("the recipe has %q at %d, want it after %d", step, i, at)
+			}
+			at = i
+		}
+	})
 	t.Run("the Job", func(t *testing.T) {
 		t.Parallel()
 		args := []string{"--values", filepath.Join(chart, "ci/google.yaml")}
