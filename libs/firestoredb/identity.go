@@ -43,10 +43,11 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity returns a text that is different for every database. It consists of the database's name
-// and a random id that was generated when the database was first used. A backup that is restored
-// under another name has the same id but another name. A new empty database of the same name has
-// another id.
+// Identity returns a text that is different for every database that exists at one time. It consists
+// of the database's name and a random id that was generated when the database was first used. A
+// backup that is restored under another name has the same id but another name. A new empty database
+// of the same name has another id. If a backup replaces a database of the same name, the identity
+// stays the same. To tell such restores apart, use the ID of package restored's record.
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {

@@ -73,7 +73,9 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 // WriteOnce is [Write] for a caller that may be repeated. If the database already contains the
 // record of a restore of the same time into this database, and nothing has been resumed since,
 // WriteOnce keeps that record. A restore into a copy of the database is a new restore, because
-// the copy has another name. A restore after the operator has resumed something is also new.
+// the copy has another name. A restore after the operator has resumed something is also new. So is a
+// restore into a new database of the same name, because the backup is older than the first record,
+// or its time is later than that of the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }

@@ -130,6 +130,49 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 }
 
+// Google's database may be deleted, and a backup restored under its name. Its name and the id in its
+// records are then those of the deleted one, but it is another restore.
+func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
+	t.Parallel()
+	source, _, _ := open(t)
+	restore := func(backup *firestoredb.DB, from time.Time, documents ...string) (*firestoredb.DB, restored.Record) {
+		t.Helper()
+		if _, err := backup.Identity(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db, _, _ := open(t)
+		for _, name := range documents {
+			snap, err := backup.Collection("installation").Doc(name).Get(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Collection("installation").Doc(name).Set(t.Context(), snap.Data()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := restored.WriteOnce(t.Context(), db, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db, r
+	}
+	first, one := restore(source, dataAt, "database")
+	again, two := restore(source, dataAt, "database")
+	if one.Database != two.Database {
+		t.Fatalf("the databases are %q and %q, want the same identity", one.Database, two.Database)
+	}
+	if one.ID == two.ID {
+		t.Errorf("two restores of one backup have the ID %s, want two IDs", one.ID)
+	}
+	if r, err := restored.Resume(t.Context(), again, one.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != two {
+		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, two)
+	}
+	// A backup of the first database already has a record.
+	if _, three := restore(first, dataAt.Add(time.Hour), "database", "restore"); three.ID == one.ID || three.Database != one.Database {
+		t.Errorf("the restore of a later backup is %+v, want the database of %+v and another ID", three, one)
+	}
+}
+
 func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)
