@@ -442,6 +442,7 @@ var english = map[string]string{
 	"video.progress":                "Progress",
 	"video.reload":                  "Check again",
 	"video.access.restored":         "Check the rule below and save it. The operator restored this service from a backup, and later changes of this rule were lost. Restored on",
+	"video.access.oldpassword":      "The password is from the backup too. If you have changed it since then, enter the new one again.",
 	"video.takendown":               "The operator took this video down on",
 	"video.failed.next":             "Try another file, or export the file again from the program that created it.",
 	"video.download":                "Download the video",

@@ -632,6 +632,45 @@ func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 	}
 }
 
+// While webhooks are paused after a restore, nothing is sent, so the page neither offers to send a
+// message nor shows the time of the next retry.
+func TestAPausedWebhookOffersNothingToSend(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	shown := []string{"/app/webhooks/wh_1/test", "/app/webhooks/wh_1/deliveries/whd_1/retry", text.Get("webhook.next")}
+	page := d.page("/app/webhooks/wh_1")
+	for _, part := range shown {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page of a webhook lacks %q", part)
+		}
+	}
+	d.answers["GET /api/v1/webhooks/wh_1"] = answer{200, "", strings.TrimSuffix(oneWebhook, "}") + `,"paused":true}`}
+	page = d.page("/app/webhooks/wh_1")
+	for _, part := range shown {
+		if strings.Contains(page, part) {
+			t.Errorf("the page of a paused webhook contains %q", part)
+		}
+	}
+	if !strings.Contains(page, text.Get("webhook.paused")) {
+		t.Errorf("the page does not say that the webhook is paused:\n%s", page)
+	}
+}
+
+// The form does not show the password, so only the note can say that an older one is valid again.
+func TestARestoredRuleSaysWhichPasswordIsValid(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", strings.TrimSuffix(oneVideo, "}") + `,"accessRestoredAt":1700000000000}`}
+	note, password := text.Get("video.access.restored"), text.Get("video.access.oldpassword")
+	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || strings.Contains(page, password) {
+		t.Errorf("the page of a video without a password: want only the note about the rule:\n%s", page)
+	}
+	d.answers["GET /api/v1/videos/vid_1/access"] = answer{200, "", `{"privacy":"password","allowDownload":true,"embedOrigins":[]}`}
+	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || !strings.Contains(page, password) {
+		t.Errorf("the page of a video with a password: want the notes about the rule and the password:\n%s", page)
+	}
+}
+
 func TestWebhookChoices(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)

@@ -29,6 +29,10 @@ func (w webhook) State() string {
 	return text.Get("webhook.disabled")
 }
 
+// Sends reports whether messages are sent now. While they are not, the page offers neither a test
+// nor a retry, because it would tell people that the message is being sent.
+func (w webhook) Sends() bool { return w.Enabled && !w.Paused }
+
 // All reports whether the webhook receives every event.
 func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 
