@@ -134,6 +134,38 @@ func TestTakedownsThatFailHideNoOther(t *testing.T) {
 	}
 }
 
+func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		there tenancy.Phase // "" if it does not exist
+		want  error
+	}{
+		"tkd_asked":   {tenancy.Asked, nil},
+		"tkd_force":   {tenancy.InForce, nil},
+		"tkd_lifting": {tenancy.Lifting, tenancy.ErrNoTakedown},
+		"tkd_lifted":  {"", tenancy.ErrNoTakedown},
+	} {
+		made := tenancy.Takedown{Takedown: tenant.Takedown{ID: name, Reason: "phishing", At: start}, Phase: c.there}
+		if c.there != "" {
+			if err := w.PutTakedown(t.Context(), made); err != nil {
+				t.Fatal(err)
+			}
+		}
+		made.Phase = tenancy.InForce
+		if err := w.ConfirmTakedown(t.Context(), made); !errors.Is(err, c.want) {
+			t.Errorf("ConfirmTakedown of %s returned %v, want %v", name, err, c.want)
+		}
+		want := c.there
+		if c.want == nil {
+			want = tenancy.InForce
+		}
+		if now, err := w.Takedown(t.Context(), name); now.Phase != want || (err == nil) != (want != "") {
+			t.Errorf("after ConfirmTakedown, %s is %q (error %v), want %q", name, now.Phase, err, want)
+		}
+	}
+}
+
 // meeting is a holder that answers a call only after a second one has arrived.
 type meeting struct {
 	tenant.Holder

@@ -267,16 +267,42 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
 		change = tx
-		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{
-			Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
-			TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
-		})
+		tx.Set(s.db.Ref(takedowns.collection, t.ID), fromTakedown(t))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return s.addNote(ctx, t, change.At())
+}
+
+// ConfirmTakedown writes a takedown that is in force, unless it is being lifted or does not exist
+// any more. In that case, it returns ErrNoTakedown.
+func (s *Store) ConfirmTakedown(ctx context.Context, t tenancy.Takedown) error {
+	var change *record.Tx
+	err := s.db.Tx(ctx, "confirm takedown", func(tx *record.Tx) error {
+		change = tx
+		now, err := one(reads{s: s, tx: tx}, takedowns, t.ID)
+		if err == nil && now.Phase == tenancy.Lifting {
+			err = tenancy.ErrNoTakedown
+		}
+		if err != nil {
+			return err
+		}
+		tx.Set(s.db.Ref(takedowns.collection, t.ID), fromTakedown(t))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.addNote(ctx, t, change.At())
+}
+
+func fromTakedown(t tenancy.Takedown) takedownDoc {
+	return takedownDoc{
+		Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
+		TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
+	}
 }
 
 // NoteTakedown writes the start or the end of a takedown to the trail again, for a call that

@@ -7,6 +7,7 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type Store interface {
 	UnsettledTakedowns(ctx context.Context, after string, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
+	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does, unless it is
+	// being lifted or does not exist any more. In that case, it returns ErrNoTakedown.
+	ConfirmTakedown(ctx context.Context, t Takedown) error
 	// NoteTakedown writes the state of a takedown to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
 	NoteTakedown(ctx context.Context, id string) (Takedown, error)
@@ -205,18 +209,13 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		if h.Kind == "" || t.Kind != "" && t.Kind != h.Kind {
 			continue
 		}
-		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
+		made, earlier, err := s.order(ctx, h, t)
 		switch code := apierr.CodeOf(err); {
-		case err == nil && made.ID != t.ID:
+		case earlier != nil:
 			// The target was already taken down, so this takedown is not needed.
-			found, err := s.earlier(ctx, made)
-			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
+			return *earlier, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
-			t.Takedown, t.Phase = made, InForce
-			// Audit before the commit: if the commit's response is lost, no later call audits
-			// this takedown.
-			s.audit(ctx, "takedown.create", t)
-			return t, s.store.PutTakedown(ctx, t)
+			return s.confirm(ctx, t, made)
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
 			if t.Kind != "" {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
@@ -229,19 +228,68 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
-// earlier returns the takedown that a holder has already made, and makes sure that the trail has
-// it: the call that ordered it may have failed after the holder had applied it.
-func (s *Service) earlier(ctx context.Context, made tenant.Takedown) (Takedown, error) {
-	found, err := s.store.NoteTakedown(ctx, made.ID)
-	switch {
-	// If it has no record, it was just lifted, or the store was restored from a backup. Then
-	// only the holder has it.
-	case errors.Is(err, ErrNoTakedown):
-		return Takedown{Takedown: made, Phase: InForce}, nil
-	case err == nil && found.Phase == Asked: // its call has not committed that it is in force
-		return s.enforce(ctx, found)
+// confirm stores that a holder has made the takedown. If the takedown was lifted during the call
+// of the holder, confirm lifts it at the holder too and returns ErrNoTakedown.
+func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown) (Takedown, error) {
+	t.Takedown, t.Phase = made, InForce
+	// Audit before the commit: if the commit's response is lost, no later call audits
+	// this takedown.
+	s.audit(ctx, "takedown.create", t)
+	err := s.store.ConfirmTakedown(ctx, t)
+	if !errors.Is(err, ErrNoTakedown) {
+		return t, err
 	}
-	return found, err
+	// Store it first: if the holder cannot lift it now, Repeat tries again.
+	t.Phase = Lifting
+	if err := s.store.PutTakedown(ctx, t); err != nil {
+		return t, err
+	}
+	return t, cmp.Or(s.lift(ctx, t), err)
+}
+
+// orders is how often one call orders a takedown while earlier ones of the same target end.
+const orders = 3
+
+// order orders a takedown from a holder. If another takedown of the target is in force, order
+// returns it as earlier, also if its note cannot be written to the trail.
+func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.Takedown, earlier *Takedown, err error) {
+	unknown := false
+	for range orders {
+		made, err = h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
+		if err != nil || made.ID == t.ID {
+			return made, nil, err
+		}
+		// Make sure that the trail has the earlier takedown: the call that ordered it may have
+		// failed after the holder had applied it.
+		found, err := s.store.NoteTakedown(ctx, made.ID)
+		switch {
+		// Either it has just been lifted, or only the holder has it. If the next order finds it
+		// again, only the holder has it.
+		case errors.Is(err, ErrNoTakedown) && !unknown:
+			unknown = true
+			continue
+		// Store it, so that it is in the trail and can be lifted.
+		case errors.Is(err, ErrNoTakedown):
+			found = Takedown{Takedown: made, Target: tenant.Target{ID: made.RecordID}, Kind: made.Kind, Phase: Asked}
+			if err := s.store.PutTakedown(ctx, found); err != nil {
+				return made, nil, err
+			}
+			found, err = s.enforce(ctx, found)
+		case err == nil && found.Phase == Lifting:
+			// It does not stay in force, so finish it and order again.
+			if err := s.lift(ctx, found); err != nil {
+				return made, nil, err
+			}
+			continue
+		case err == nil && found.Phase == Asked: // its call has not committed that it is in force
+			found, err = s.enforce(ctx, found)
+		}
+		if errors.Is(err, ErrNoTakedown) { // it was lifted meanwhile
+			continue
+		}
+		return made, &found, err
+	}
+	return made, nil, apierr.Down(fmt.Errorf("%d earlier takedowns of the target of %s ended", orders, t.ID))
 }
 
 // Takedowns lists takedowns, newest first.
@@ -272,8 +320,13 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 
 func (s *Service) lift(ctx context.Context, t Takedown) error {
 	for _, h := range s.holders {
-		if h.Kind != "" && h.Kind == t.Takedown.Kind {
-			if err := h.Lift(ctx, t.Takedown); err != nil {
+		end := t.Takedown
+		// Without a kind, no holder's answer was stored, but a holder may have made the takedown.
+		if end.Kind == "" && (t.Kind == "" || t.Kind == h.Kind) {
+			end.Kind, end.RecordID, end.URL = h.Kind, t.Target.ID, t.Target.URL
+		}
+		if h.Kind != "" && h.Kind == end.Kind {
+			if err := h.Lift(ctx, end); err != nil {
 				return err
 			}
 		}
