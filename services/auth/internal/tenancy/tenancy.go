@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,8 +37,9 @@ type Store interface {
 		match func(account.Account) bool,
 	) (page []account.Account, next string, err error)
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
-	// id, starting after the id after.
-	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
+	// id, starting after the id after. next is "" at the end. It leaves out accounts that
+	// cannot be read, and returns their errors together with the others.
+	Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error)
 	// Erase removes auth's records of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
@@ -45,9 +47,9 @@ type Store interface {
 	// Takedowns lists takedowns, newest first, starting after the takedown with the id after.
 	// It returns ErrNoTakedown if that takedown does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by
-	// id, starting after the id after.
-	UnsettledTakedowns(ctx context.Context, after string, limit int) ([]Takedown, error)
+	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, in
+	// the same way as Pending.
+	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
 	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does, unless it is
@@ -345,58 +347,95 @@ const (
 
 // pendingPage is how many pending records are read at a time, and together is how many of
 // them are settled at the same time. A restore leaves hundreds, which one at a time would take
-// minutes.
+// minutes. mostErrors is how many errors of a round are reported.
 const (
 	pendingPage = 100
 	together    = 16
+	mostErrors  = 20
 )
 
 // Repeat tries once to finish each pending decision, and reports whether there was any. After
-// a failure, it continues with the others. Takedowns come first, because an erasure can take
-// much longer. Several replicas may do the same step at the same time.
+// a failure, it continues with the others. Erasures come last, because they take longer, and
+// because an erasure that runs beside enforce could leave a takedown. The others do not wait for
+// each other: a takedown waits for its holder, and a suspension must reach the other holders.
+// Several replicas may do the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
-	var mu sync.Mutex
-	var failed []error
-	note := func(what string, err error) {
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failed = append(failed, fmt.Errorf("%s: %w", what, err))
-		}
+	var r round
+	var erasures atomic.Bool
+	var both sync.WaitGroup
+	both.Go(func() {
+		each(&r, "takedown", func(after string) ([]Takedown, string, error) {
+			return s.store.UnsettledTakedowns(ctx, after, pendingPage)
+		}, func(t Takedown) (string, error) { return t.ID, s.settleTakedown(ctx, t.ID) })
+	})
+	accounts := func(after string) ([]account.Account, string, error) { return s.store.Pending(ctx, after, pendingPage) }
+	both.Go(func() {
+		each(&r, "account", accounts, func(a account.Account) (string, error) {
+			if a.Deleting {
+				erasures.Store(true)
+				return a.ID, nil
+			}
+			return a.ID, s.Settle(ctx, a)
+		})
+	})
+	both.Wait()
+	if erasures.Load() {
+		each(&r, "account", accounts, func(a account.Account) (string, error) {
+			if !a.Deleting {
+				return a.ID, nil
+			}
+			return a.ID, s.settle(ctx, a)
+		})
 	}
+	return r.end()
+}
+
+// round collects the results of one Repeat.
+type round struct {
+	mu     sync.Mutex
+	found  bool
+	failed []error // at most mostErrors
+	more   int     // other errors
+}
+
+func (r *round) note(found bool, what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = r.found || found
+	switch {
+	case err == nil:
+	case len(r.failed) == mostErrors:
+		r.more++
+	default:
+		r.failed = append(r.failed, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+func (r *round) end() (bool, error) {
+	if r.more > 0 {
+		r.failed = append(r.failed, fmt.Errorf("%d other errors", r.more))
+	}
+	return r.found, errors.Join(r.failed...)
+}
+
+// each calls settle for every record of a list, several at a time. It reads every page, because
+// records that cannot be settled must not hide the others.
+func each[T any](r *round, what string, list func(after string) ([]T, string, error), settle func(T) (id string, err error)) {
 	var work errgroup.Group
 	work.SetLimit(together)
-	for after, more := "", true; more; {
-		takedowns, err := s.store.UnsettledTakedowns(ctx, after, pendingPage)
-		note("list pending takedowns", err)
-		for _, t := range takedowns {
+	for after, more := "", true; more; more = after != "" {
+		page, next, err := list(after)
+		r.note(len(page) > 0, "list pending "+what+"s", err)
+		for _, x := range page {
 			work.Go(func() error {
-				note("settle takedown "+t.ID, s.settleTakedown(ctx, t.ID))
+				id, err := settle(x)
+				r.note(false, "settle "+what+" "+id, err)
 				return nil
 			})
-			after = t.ID
 		}
-		// Read every page, because takedowns that cannot be settled must not hide the others.
-		more = len(takedowns) == pendingPage
-		found = found || len(takedowns) > 0
+		after = next
 	}
-	_ = work.Wait() // note collects the errors. An erasure that runs beside enforce could leave a takedown.
-	for after, more := "", true; more; {
-		accounts, err := s.store.Pending(ctx, after, pendingPage)
-		note("list pending accounts", err)
-		for _, a := range accounts {
-			work.Go(func() error {
-				note("settle account "+a.ID, s.settle(ctx, a))
-				return nil
-			})
-			after = a.ID
-		}
-		// Read every page, because slow erasures must not delay a suspension on a later page.
-		more = len(accounts) == pendingPage
-		found = found || len(accounts) > 0
-	}
-	_ = work.Wait()
-	return found, errors.Join(failed...)
+	_ = work.Wait() // note collects the errors
 }
 
 // settleTakedown finishes a takedown or its end. It returns nil if neither the record nor its

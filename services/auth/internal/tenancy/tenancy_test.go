@@ -162,11 +162,13 @@ type stale struct {
 	listed []Takedown
 }
 
-func (s stale) UnsettledTakedowns(context.Context, string, int) ([]Takedown, error) {
-	return s.listed, nil
+func (s stale) UnsettledTakedowns(context.Context, string, int) ([]Takedown, string, error) {
+	return s.listed, "", nil
 }
 
-func (s stale) Pending(context.Context, string, int) ([]account.Account, error) { return nil, nil }
+func (s stale) Pending(context.Context, string, int) ([]account.Account, string, error) {
+	return nil, "", nil
+}
 
 func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 	t.Parallel()
