@@ -116,10 +116,12 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 }
 
 // drain sends the spool to Redis, many batches per call, and reports whether to call it again soon.
-// While Redis is unreachable, drain stops when a probe is due. Otherwise it might never stop,
-// because redirects add to the spool. If a call fails while Redis is unreachable, the next attempt
-// waits for the probe, because each attempt reads as much of the spool as fits into a call.
+// While Redis is lost, drain stops when a probe is due. Otherwise it might never stop, because
+// redirects add to the spool.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
+	if l.away.Load() && !l.answersSlowly(ctx) {
+		return false
+	}
 	for ctx.Err() == nil {
 		l.state.Lock()
 		run, err := l.spool.next(l.caller.room())
@@ -153,6 +155,19 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 		}
 	}
 	return false
+}
+
+// answersSlowly reports whether a Redis that is lost to redirects can still take the clicks in the
+// spool. It reads nothing from the spool, because reading costs more the longer the outage lasts.
+func (l *lane) answersSlowly(ctx context.Context) bool {
+	l.state.Lock()
+	empty := l.spool.empty()
+	l.state.Unlock()
+	if empty {
+		return false
+	}
+	_, err := l.send(ctx, l.log.slow, &l.late, nil)
+	return err == nil
 }
 
 // sendLate sends spooled batches, after resending earlier batches that Redis may have lost. It
