@@ -55,9 +55,9 @@ race: tools $(BIN)/gotestsum
 # The packages that have a test with a long form.
 PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MODULES:%=./%))))
 .PHONY: proof
-## Run the long forms of tests, for hours (PROOF=./tests/faults RUN=TestKills for some).
+## Run the long forms of tests, for hours, and print their figures (PROOF=./tests/faults RUN=TestKills for some).
 proof: tools runtimes $(BIN)/helm $(BIN)/gotestsum
-	LINKREEL_FULL=1 $(BIN)/gotestsum --format testname -- -p 1 -count 1 -timeout 4h $(if $(RUN),-run '$(RUN)') $(PROOF)
+	LINKREEL_FULL=1 $(BIN)/gotestsum --format standard-verbose -- -p 1 -count 1 -timeout 4h $(if $(RUN),-run '$(RUN)') $(PROOF)
 
 .PHONY: runtimes
 ## Install Deno and Bun, on which `make proof` runs the TypeScript client (needs npm).

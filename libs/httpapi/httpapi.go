@@ -429,6 +429,13 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		span.SetStatus(codes.Error, "")
 	}
 	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
+	level := slog.LevelInfo
+	if strings.HasPrefix(route, "/internal/") {
+		level = slog.LevelDebug // so that a public request writes exactly one line
+	}
+	if !a.opt.Log.Enabled(ctx, level) {
+		return
+	}
 	of := a.opt.Access.Line(status, took, &a.sampled)
 	if of == 0 {
 		return
@@ -436,10 +443,6 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	account := ""
 	if p := identity.FromContext(ctx); p != nil {
 		account = p.AccountID
-	}
-	level := slog.LevelInfo
-	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // so that a public request writes exactly one line
 	}
 	attrs := append(make([]slog.Attr, 0, 9),
 		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),

@@ -67,13 +67,15 @@ type BackupOptions struct {
 	Recipient string // of age, as in age1…; "" means no encryption
 	From      string // address of the backups of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
 	TokenFile string // file with the token of From
+
+	Env map[string]string // adds or replaces settings, as in Config
 }
 
 // Backup is `linkreel backup`. It copies the data directory LINKREEL_DATA_DIR or the data of a
 // running localcloud into a new backup. The stack that uses the data directory may be running.
 func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	var cfg Config
-	if err := readSettings(&cfg); err != nil {
+	if err := readSettings(&cfg, o.Env); err != nil {
 		return err
 	}
 	if cfg.BackupDays < 0 {
@@ -186,6 +188,8 @@ type RestoreOptions struct {
 	SkipDamaged bool   // leave damaged objects out
 	WithoutKeys bool   // restore even if keys that sealed values are lost
 	Verify      bool   // only check that the backup can be restored
+
+	Env map[string]string // adds or replaces settings, as in Config
 }
 
 // Restore is `linkreel restore`. It restores a backup into an empty data directory, which is
@@ -195,7 +199,7 @@ type RestoreOptions struct {
 // is, and it starts an incomplete restore again.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
-	if err := readSettings(&cfg); err != nil {
+	if err := readSettings(&cfg, o.Env); err != nil {
 		return err
 	}
 	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out}
@@ -276,7 +280,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 			return err
 		}
 	}
-	settings := environment(nil, nil)
+	settings := environment(o.Env, nil)
 	where := "give a copy of the secrets.json of that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])

@@ -23,6 +23,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 )
 
+// on returns the settings that name a data directory.
+func on(data string) map[string]string { return map[string]string{"LINKREEL_DATA_DIR": data} }
+
 // up starts a stack on a data directory.
 func up(t *testing.T, dir string) *Stack {
 	t.Helper()
@@ -77,11 +80,10 @@ func (s *Stack) visit(t *testing.T, slug string) string {
 	return resp.Header.Get("Location")
 }
 
-// The test backs up a running stack and a stopped one, and restores both backups. It sets the
-// environment, so it does not run in parallel.
+// The test backs up a running stack and a stopped one, and restores both backups.
 func TestAStackIsBackedUpAndRestored(t *testing.T) {
+	t.Parallel()
 	data, dir := t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	s := up(t, data)
 	post := func(path string, body any) {
 		t.Helper()
@@ -100,7 +102,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	if s.count(t, "oneTimeLinks") != 1 {
 		t.Fatal("the sign-in link has no record")
 	}
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatalf("back up a running stack: %v", err)
 	}
 	post("/api/v1/links", map[string]string{"url": "https://example.com/later", "slug": "later"})
@@ -114,7 +116,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	}
 	s.keysOfRedisAreInTheRecipe(t)
 	down(t, s)
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatalf("back up a stopped stack: %v", err)
 	}
 	names, err := backup.Names(dir)
@@ -124,9 +126,9 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	secrets := filepath.Join(data, "secrets.json")
 	for i, name := range names {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
 			again := t.TempDir()
-			t.Setenv("LINKREEL_DATA_DIR", again)
-			o := RestoreOptions{Dir: dir, Name: name}
+			o := RestoreOptions{Dir: dir, Name: name, Env: on(again)}
 			if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "LINKREEL_WEBHOOK_SECRET_KEY") {
 				t.Fatalf("a restore without the key of the webhook secrets returned %v, want an error about the key", err)
 			}
@@ -219,10 +221,10 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 }
 
 func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
+	t.Parallel()
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	down(t, up(t, data))
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := backup.Read(dir, "")
@@ -232,8 +234,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, m.Name, m.Records.Name), m.Records.Bytes/2); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("LINKREEL_DATA_DIR", again)
-	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Env: on(again)}); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Fatalf("the restore of a truncated file returned %v, want an error about damage", err)
 	}
 	left, err := os.ReadDir(again)
@@ -244,10 +245,10 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 
 // The disk cannot read one file of the trail.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
+	t.Parallel()
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	down(t, up(t, data))
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatal(err)
 	}
 	audit := t.TempDir()
@@ -255,8 +256,7 @@ func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	if err := errors.Join(os.Mkdir(day, 0o700), os.Symlink("/proc/self/mem", filepath.Join(day, "1.jsonl"))); err != nil { // reads of it fail with EIO
 		t.Fatal(err)
 	}
-	t.Setenv("LINKREEL_DATA_DIR", again)
-	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: audit}); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "2026-03-01/1.jsonl") {
+	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: audit, Env: on(again)}); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "2026-03-01/1.jsonl") {
 		t.Fatalf("the restore returned %v, want EIO with the name of the file", err)
 	}
 	if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
@@ -265,9 +265,9 @@ func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 }
 
 func TestABackupFindsTheRightStack(t *testing.T) {
+	t.Parallel()
 	data, other, dir := t.TempDir(), t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", other)
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(other)}); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
 		t.Errorf("a backup of a folder without a stack returned %v, want an error about LINKREEL_DATA_DIR", err)
 	}
 	held, err := openDataDir(data)
@@ -411,15 +411,15 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 // The test revokes rights after a backup and restores the backup with and without the trail. With
 // LINKREEL_FULL, it revokes about 200 rights.
 func TestWhatEndedStaysEnded(t *testing.T) {
+	t.Parallel()
 	n := 2
 	if os.Getenv("LINKREEL_FULL") != "" {
 		n = 34
 	}
 	data, dir := t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	s := up(t, data)
 	r := s.give(t, n)
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatal(err)
 	}
 	s.take(t, r)
@@ -427,10 +427,10 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 	down(t, s)
 	for name, audit := range map[string]string{"with the trail": filepath.Join(data, auditDir), "without": ""} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			again := t.TempDir()
-			t.Setenv("LINKREEL_DATA_DIR", again)
 			var said strings.Builder
-			if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit}); err != nil {
+			if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit, Env: on(again)}); err != nil {
 				t.Fatal(err)
 			}
 			restored := up(t, again)

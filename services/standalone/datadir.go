@@ -58,7 +58,14 @@ func (d *dataDir) join(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }
 
-func (d *dataDir) close() { _ = d.lock.Close() }
+func (d *dataDir) close() { unlockFile(d.lock) }
+
+// unlockFile unlocks and closes a file. Closing alone does not always unlock: a child process that is being
+// started at that moment holds a copy of the descriptor until it runs its program.
+func unlockFile(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // closing it unlocks it too
+	_ = f.Close()                                   // nothing was written
+}
 
 // secrets are generated once and kept with the data that they protect.
 type secrets struct {

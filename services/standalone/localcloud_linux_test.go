@@ -63,8 +63,8 @@ func (o opened) object(t *testing.T, name string) int {
 // with a token, and restores it into the volumes of a localcloud. It also repeats a restore,
 // interrupts one, and tries one into a volume that is not empty.
 func TestAPodRestoresItsVolume(t *testing.T) {
+	t.Parallel()
 	data, dir := t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", t.TempDir())
 	s := up(t, data)
 	r := s.give(t, 1)
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", s.Keys["business"], `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
@@ -98,7 +98,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), webhookKey) || !strings.Contains(err.Error(), "--without-keys") {
 		t.Fatalf("a restore without the key returned %v, want an error with the setting and --without-keys", err)
 	}
-	t.Setenv(webhookKey, key)
+	o.Env = map[string]string{webhookKey: key}
 	t.Run("interrupted", func(t *testing.T) {
 		half, err := firestore.Open(firestore.Options{Path: to.records(), Restoring: true, TTLInterval: -1})
 		if err != nil {
@@ -160,7 +160,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") || strings.Contains(said.String(), newest) {
 			t.Errorf("a repeated restore of the earlier backup returned %v and printed %s, want nothing to do", err, said.String())
 		}
-		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit}
+		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit, Env: o.Env}
 		if err := Restore(t.Context(), io.Discard, passed); err != nil {
 			t.Fatal(err)
 		}
@@ -183,19 +183,18 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		t.Errorf("a restore into a running localcloud returned %v, want an error", err)
 	}
 	if used := (localcloudDir{data: t.TempDir()}); open(t, used).Server != nil {
-		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: used.data}); err == nil {
+		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: used.data, Env: o.Env}); err == nil {
 			t.Error("a restore into the volume of a used localcloud succeeded, want an error")
 		}
 	}
 
 	t.Run("the objects' volume has survived", func(t *testing.T) {
-		again := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), ObjectsDir: to.objects}
+		again := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), ObjectsDir: to.objects, Env: o.Env}
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("damaged, and without the key", func(t *testing.T) {
-		t.Setenv(webhookKey, strings.Repeat("n", 32))
 		m, err := backup.Read(dir, "")
 		if err != nil {
 			t.Fatal(err)
@@ -206,7 +205,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			}
 		}
 		var said strings.Builder
-		o := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), WithoutKeys: true, Verify: true}
+		o := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), WithoutKeys: true, Verify: true, Env: map[string]string{webhookKey: strings.Repeat("n", 32)}}
 		if err := Restore(t.Context(), &said, o); err == nil || !strings.Contains(err.Error(), "4 of 4 objects") {
 			t.Errorf("restore --verify returned %v, want an error about 4 of 4 objects", err)
 		}

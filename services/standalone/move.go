@@ -40,6 +40,8 @@ type MoveOptions struct {
 	Project, Database, Bucket string // of the target
 	Abort                     bool   // let the data directory take changes again
 
+	Env map[string]string // adds or replaces settings, as in Config
+
 	step func(string) // replaced by tests
 }
 
@@ -63,10 +65,10 @@ const (
 func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 	var cfg Config
 	var to moveTarget
-	if err := readSettings(&cfg); err != nil {
+	if err := readSettings(&cfg, o.Env); err != nil {
 		return err
 	}
-	if err := env.Parse(&to); err != nil {
+	if err := env.ParseWithOptions(&to, env.Options{Environment: environment(o.Env, nil)}); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	s, done, err := running(ctx, cfg)
@@ -119,7 +121,7 @@ func lockMove(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s (is another move running?): %w", lock.Name(), err), lock.Close())
 	}
-	return func() { _ = lock.Close() }, nil
+	return func() { unlockFile(lock) }, nil
 }
 
 func readMove(dir string) (*moving, error) {

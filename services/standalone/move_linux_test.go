@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 func moveAndDie(at string) {
 	var steps atomic.Int64
-	o := target()
+	o := target(nil)
 	o.step = func(what string) {
 		if strconv.FormatInt(steps.Add(1), 10) == at || what == at {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -62,17 +62,19 @@ func moveAndDie(at string) {
 }
 
 // target is the target of the tests' moves. A stack can open it afterwards.
-func target() MoveOptions { return MoveOptions{Project: project, Bucket: bucket} }
+func target(settings map[string]string) MoveOptions {
+	return MoveOptions{Project: project, Bucket: bucket, Env: settings}
+}
 
 // elsewhere is an empty Firestore and an empty object storage in a folder. It stands in for Google's.
 type elsewhere struct {
 	dir     string
 	records *firestore.Server
 	objects *storage.Server
+	env     map[string]string // settings with which `linkreel move` finds it
 	close   func()
 }
 
-// startElsewhere also sets the environment variables with which `linkreel move` finds it.
 func startElsewhere(t *testing.T) *elsewhere {
 	t.Helper()
 	e := &elsewhere{dir: t.TempDir()}
@@ -99,10 +101,17 @@ func startElsewhere(t *testing.T) *elsewhere {
 		}
 	})
 	t.Cleanup(e.close)
-	t.Setenv("LINKREEL_FIRESTORE_ENDPOINT", addr.String())
-	t.Setenv("LINKREEL_STORAGE_ENDPOINT", api.URL)
-	t.Setenv("LINKREEL_LOCALCLOUD_TOKEN", token)
+	e.env = map[string]string{
+		"LINKREEL_FIRESTORE_ENDPOINT": addr.String(), "LINKREEL_STORAGE_ENDPOINT": api.URL, "LINKREEL_LOCALCLOUD_TOKEN": token,
+	}
 	return e
+}
+
+// from returns the settings of a move of a data directory to e.
+func (e *elsewhere) from(data string) map[string]string {
+	settings := on(data)
+	maps.Copy(settings, e.env)
+	return settings
 }
 
 // contents returns all documents and objects by name, without times.
@@ -293,16 +302,16 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 
 // The test moves a running stack into an empty cloud. It kills each attempt at some step, and the
 // next attempt continues. During the move, links must redirect, and every acknowledged write must
-// arrive. With LINKREEL_FULL, the test moves 100,000 links and 200 videos. It sets the environment,
-// so it does not run in parallel.
+// arrive. With LINKREEL_FULL, the test moves 100,000 links and 200 videos.
 func TestAStackMovesThroughKills(t *testing.T) {
+	t.Parallel()
 	links, objects, size, kills := 1500, 40, 300<<10, 4
 	if os.Getenv("LINKREEL_FULL") != "" {
 		links, objects, size, kills = 100_000, 2000, 600<<10, 10
 	}
 	data := t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	s, e := up(t, data), startElsewhere(t)
+	settings := e.from(data)
 	own := s.Keys["business"]
 	id := must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", own, `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
@@ -339,6 +348,9 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	attempt := func(at string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 		cmd.Env = append(os.Environ(), killedMove+"="+at)
+		for name, value := range settings {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -397,7 +409,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		t.Errorf("after a restart, the link leads to %q, want https://example.com/kept", to)
 	}
 	var said strings.Builder
-	if err := Move(t.Context(), &said, target()); err != nil || !strings.Contains(said.String(), "This move is finished") {
+	if err := Move(t.Context(), &said, target(settings)); err != nil || !strings.Contains(said.String(), "This move is finished") {
 		t.Errorf("the same command again returned %v, want that the move is finished:\n%s", err, said.String())
 	}
 
@@ -430,7 +442,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		return text
 	}
 	before := clicks()
-	if err := Move(t.Context(), io.Discard, MoveOptions{Abort: true}); err != nil {
+	if err := Move(t.Context(), io.Discard, MoveOptions{Abort: true, Env: settings}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() string {
@@ -445,25 +457,26 @@ func TestAStackMovesThroughKills(t *testing.T) {
 // The test moves a stopped stack to a database with another name, after it has aborted a move to
 // another target.
 func TestAStoppedStackMovesToo(t *testing.T) {
+	t.Parallel()
 	data := t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	s, e := up(t, data), startElsewhere(t)
+	settings := e.from(data)
 	own := s.Keys["business"]
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
 	down(t, s)
 	var said strings.Builder
-	wrong := MoveOptions{Project: project, Bucket: "missing"}
+	wrong := MoveOptions{Project: project, Bucket: "missing", Env: settings}
 	if err := Move(t.Context(), &said, wrong); err == nil {
 		t.Fatal("a move into a missing bucket succeeded, want an error")
 	}
 	if _, err := os.Stat(filepath.Join(data, readOnlyFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the failed move left the file %s (%v), want changes allowed", readOnlyFile, err)
 	}
-	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket}
+	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket, Env: settings}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "linkreel move --abort") {
 		t.Errorf("a move to another target returned %v, want an error about --abort", err)
 	}
-	if err := Move(t.Context(), &said, MoveOptions{Abort: true}); err != nil {
+	if err := Move(t.Context(), &said, MoveOptions{Abort: true, Env: settings}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Move(t.Context(), &said, right); err != nil || !strings.Contains(said.String(), "Verified: ") {
@@ -487,7 +500,7 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 		}
 	}
 	t.Logf("reads took %v", time.Since(began))
-	if err := Move(t.Context(), &said, MoveOptions{Abort: true}); err != nil {
+	if err := Move(t.Context(), &said, MoveOptions{Abort: true, Env: settings}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "a new database") {

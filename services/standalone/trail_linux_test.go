@@ -43,15 +43,14 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 }
 
 // The test restores one backup with trails that are lost, incomplete, duplicated and forged. The
-// restore must report what it cannot use, apply the rest, and revoke no other rights. The test sets
-// the environment, so it does not run in parallel.
+// restore must report what it cannot use, apply the rest, and revoke no other rights.
 func TestADamagedTrailIsTold(t *testing.T) {
+	t.Parallel()
 	data, dir := t.TempDir(), t.TempDir()
-	t.Setenv("LINKREEL_DATA_DIR", data)
 	s := up(t, data)
 	r := s.give(t, 2)
 	ended, kept := r.only(0), r.only(1)
-	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir}); err != nil {
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatal(err)
 	}
 	s.take(t, ended)
@@ -125,13 +124,12 @@ func TestADamagedTrailIsTold(t *testing.T) {
 		}, everything, []string{"There are no notes of this installation"}},
 	} {
 		again, audit := t.TempDir(), filepath.Join(t.TempDir(), "audit")
-		t.Setenv("LINKREEL_DATA_DIR", again)
 		if err := os.CopyFS(audit, os.DirFS(filepath.Join(data, auditDir))); err != nil {
 			t.Fatal(err)
 		}
 		tt.damage(audit)
 		var said strings.Builder
-		if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit}); err != nil {
+		if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit, Env: on(again)}); err != nil {
 			t.Fatal(err)
 		}
 		t.Run(name, func(t *testing.T) {
@@ -156,10 +154,10 @@ func TestADamagedTrailIsTold(t *testing.T) {
 	}
 
 	t.Run("lost", func(t *testing.T) {
+		t.Parallel()
 		again := t.TempDir()
-		t.Setenv("LINKREEL_DATA_DIR", again)
 		missing := filepath.Join(t.TempDir(), "missing")
-		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: missing}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--audit") {
+		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: missing, Env: on(again)}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--audit") {
 			t.Errorf("a restore with a missing trail returned %v, want an error with the folder and --audit", err)
 		}
 		if left, err := os.ReadDir(again); err != nil || len(left) > 0 {

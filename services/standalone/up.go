@@ -32,7 +32,7 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("stack file: %w", err)
 	}
-	release = func() { _ = lock.Close() }
+	release = func() { unlockFile(lock) }
 	switch err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
 	case err == nil:
 		return usualStackFile, release, nil
@@ -44,9 +44,9 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 	}
 }
 
-// readSettings reads cfg from the environment. An error names the variable.
-func readSettings(cfg *Config) error {
-	err := env.Parse(cfg)
+// readSettings reads cfg from the environment, with extra as in [Config.Env]. An error names the variable.
+func readSettings(cfg *Config, extra map[string]string) error {
+	err := env.ParseWithOptions(cfg, env.Options{Environment: environment(extra, nil)})
 	var wrong env.ParseError // names the field
 	if errors.As(err, &wrong) {
 		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
@@ -63,7 +63,7 @@ func readSettings(cfg *Config) error {
 // and runs until ctx ends.
 func Up(ctx context.Context, out io.Writer) error {
 	var cfg Config
-	if err := readSettings(&cfg); err != nil {
+	if err := readSettings(&cfg, nil); err != nil {
 		return err
 	}
 	if err := tools.Ensure(ctx, out, "redis", "ffmpeg"); err != nil {

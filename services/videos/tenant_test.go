@@ -136,6 +136,17 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	must(t, w.auth.Lift(t.Context(), took))
 	must(t, w.auth.Lift(t.Context(), took))
 	w.send(http.MethodGet, v.path, "").want(200)
+
+	// auth lost the answer, so it knows only the URL of the order.
+	order.Target = tenant.Target{URL: v.share}
+	_, err = w.auth.TakeDown(t.Context(), order)
+	must(t, err)
+	w.send(http.MethodGet, v.path, "").want(410)
+	must(t, w.auth.Lift(t.Context(), tenant.Takedown{ID: order.ID, Kind: tenant.KindVideo, URL: v.share}))
+	w.send(http.MethodGet, v.path, "").want(200)
+	for _, address := range []string{"https://go.example/x", w.base + "/v/nothing"} {
+		must(t, w.auth.Lift(t.Context(), tenant.Takedown{ID: order.ID, Kind: tenant.KindVideo, URL: address}))
+	}
 	for _, target := range []tenant.Target{{ID: "vid_0000000000000000000000"}, {ID: "lnk_x"}, {URL: "https://go.example/x"}, {URL: w.base + "/v/nothing"}} {
 		if _, err := w.auth.TakeDown(t.Context(), tenant.Order{ID: "tkd_3", Target: target}); apierr.CodeOf(err) != apierr.VideoNotFound {
 			t.Errorf("TakeDown of %v returned %v, want %s", target, err, apierr.VideoNotFound)

@@ -134,6 +134,114 @@ func TestTakedownsThatFailHideNoOther(t *testing.T) {
 	}
 }
 
+// Records that cannot be read do not hide those after them, even on other pages. Their errors are
+// counted and not all listed.
+func TestUnreadableRecordsHideNoOther(t *testing.T) {
+	t.Parallel()
+	w, links := newWorld(t), &keeper{}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: links}}, nil)
+	for i := range 101 {
+		for collection, id := range map[string]string{"accounts": "acc_%03d", "operatorTakedowns": "tkd_%03d"} {
+			err := w.db.Create(t.Context(), "create unreadable", w.db.Ref(collection, fmt.Sprintf(id, i)), map[string]any{"pending": true, "version": "x", "reason": 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a := account.Account{ID: "acc_101", CreatedAt: start, Version: 1, Suspended: true, Pending: true}
+	w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
+	down := tenancy.Takedown{
+		Takedown: tenant.Takedown{ID: "tkd_101", Reason: "phishing", At: start}, Target: tenant.Target{ID: "lnk_101"}, Kind: tenant.KindLink, Phase: tenancy.Asked,
+	}
+	if err := w.PutTakedown(t.Context(), down); err != nil {
+		t.Fatal(err)
+	}
+	found, err := tenants.Repeat(t.Context())
+	if !found || err == nil || len(err.Error()) > 50_000 {
+		t.Errorf("Repeat returned %v and %v, want true and a bounded error about unreadable records", found, err)
+	}
+	if !slices.Contains(links.told, "acc_101 suspended") {
+		t.Errorf("links got %v, want the suspension of acc_101", links.told)
+	}
+	if got, err := w.Takedown(t.Context(), "tkd_101"); err != nil || got.Phase != tenancy.InForce {
+		t.Errorf("the last takedown is %+v, %v; want it in force", got, err)
+	}
+}
+
+// suspended is a holder that answers the order of a takedown only after it was told a suspension.
+type suspended struct {
+	tenant.Holder
+	told chan struct{}
+}
+
+func (s *suspended) SetState(context.Context, string, tenant.Standing) error {
+	close(s.told)
+	return nil
+}
+
+func (s *suspended) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
+	select {
+	case <-s.told:
+	case <-ctx.Done():
+		return tenant.Takedown{}, ctx.Err()
+	}
+	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID}, nil
+}
+
+// A holder that hangs with a takedown must not delay a suspension.
+func TestASuspensionWaitsForNoTakedown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := account.Account{ID: "acc_1", CreatedAt: start, Version: 1, Suspended: true, Pending: true}
+	w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
+	for i := range 20 {
+		err := w.PutTakedown(t.Context(), tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: fmt.Sprintf("tkd_%d", i), At: start}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: tenancy.Asked,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: &suspended{told: make(chan struct{})}}}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if found, err := tenants.Repeat(ctx); err != nil || !found {
+		t.Errorf("Repeat returned %v and error %v, want true and nil", found, err)
+	}
+}
+
+func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		there tenancy.Phase // "" if it does not exist
+		want  error
+	}{
+		"tkd_asked":   {tenancy.Asked, nil},
+		"tkd_force":   {tenancy.InForce, nil},
+		"tkd_lifting": {tenancy.Lifting, tenancy.ErrNoTakedown},
+		"tkd_lifted":  {"", tenancy.ErrNoTakedown},
+	} {
+		made := tenancy.Takedown{Takedown: tenant.Takedown{ID: name, Reason: "phishing", At: start}, Phase: c.there}
+		if c.there != "" {
+			if err := w.PutTakedown(t.Context(), made); err != nil {
+				t.Fatal(err)
+			}
+		}
+		made.Phase = tenancy.InForce
+		if err := w.ConfirmTakedown(t.Context(), made); !errors.Is(err, c.want) {
+			t.Errorf("ConfirmTakedown of %s returned %v, want %v", name, err, c.want)
+		}
+		want := c.there
+		if c.want == nil {
+			want = tenancy.InForce
+		}
+		if now, err := w.Takedown(t.Context(), name); now.Phase != want || (err == nil) != (want != "") {
+			t.Errorf("after ConfirmTakedown, %s is %q (error %v), want %q", name, now.Phase, err, want)
+		}
+	}
+}
+
 // meeting is a holder that answers a call only after a second one has arrived.
 type meeting struct {
 	tenant.Holder

@@ -63,15 +63,33 @@ func (s *Store) Accounts(
 // behind lists the results of a query by id, starting after the id after. If after is empty, it
 // starts with the first one.
 func behind[T any](r reads, k kind[T], q firestore.Query, after string, limit int) ([]T, error) {
+	return many(r, k, byID(q, after, limit))
+}
+
+func byID(q firestore.Query, after string, limit int) firestore.Query {
 	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
 		q = q.StartAfter(after)
 	}
-	return many(r, k, q)
+	return q
+}
+
+// pendingBehind is [behind] for the records that are pending. It leaves out the unreadable ones, so
+// that they do not hide those after them, and returns their errors.
+func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
+	snaps, err := r.s.db.Query(r.ctx, "list pending "+k.collection, byID(r.s.where(k.collection, "pending", true), after, limit))
+	if len(snaps) == limit {
+		next = snaps[limit-1].Ref.ID
+	}
+	page, broken := firestoredb.Sift(snaps, k.read)
+	for _, b := range broken {
+		err = errors.Join(err, b.Err)
+	}
+	return page, next, err
 }
 
 // Pending lists accounts with a decision that has yet to take effect at every holder, by id.
-func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account.Account, error) {
-	return behind(s.look(ctx), accounts, s.where(accounts.collection, "pending", true), after, limit)
+func (s *Store) Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error) {
+	return pendingBehind(s.look(ctx), accounts, after, limit)
 }
 
 // erasingPage bounds how many erasures are read for the age of the oldest.
@@ -253,8 +271,8 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 }
 
 // UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by id.
-func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int) ([]tenancy.Takedown, error) {
-	return behind(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true), after, limit)
+func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int) (page []tenancy.Takedown, next string, err error) {
+	return pendingBehind(s.look(ctx), takedowns, after, limit)
 }
 
 // TakedownsOf lists at most limit takedowns of an account.
@@ -267,16 +285,42 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
 		change = tx
-		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{
-			Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
-			TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
-		})
+		tx.Set(s.db.Ref(takedowns.collection, t.ID), fromTakedown(t))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return s.addNote(ctx, t, change.At())
+}
+
+// ConfirmTakedown writes a takedown that is in force, unless it is being lifted or does not exist
+// any more. In that case, it returns ErrNoTakedown.
+func (s *Store) ConfirmTakedown(ctx context.Context, t tenancy.Takedown) error {
+	var change *record.Tx
+	err := s.db.Tx(ctx, "confirm takedown", func(tx *record.Tx) error {
+		change = tx
+		now, err := one(reads{s: s, tx: tx}, takedowns, t.ID)
+		if err == nil && now.Phase == tenancy.Lifting {
+			err = tenancy.ErrNoTakedown
+		}
+		if err != nil {
+			return err
+		}
+		tx.Set(s.db.Ref(takedowns.collection, t.ID), fromTakedown(t))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.addNote(ctx, t, change.At())
+}
+
+func fromTakedown(t tenancy.Takedown) takedownDoc {
+	return takedownDoc{
+		Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
+		TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
+	}
 }
 
 // NoteTakedown writes the start or the end of a takedown to the trail again, for a call that

@@ -7,11 +7,13 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +37,9 @@ type Store interface {
 		match func(account.Account) bool,
 	) (page []account.Account, next string, err error)
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
-	// id, starting after the id after.
-	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
+	// id, starting after the id after. next is "" at the end. It leaves out accounts that
+	// cannot be read, and returns their errors together with the others.
+	Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error)
 	// Erase removes auth's records of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
@@ -44,11 +47,14 @@ type Store interface {
 	// Takedowns lists takedowns, newest first, starting after the takedown with the id after.
 	// It returns ErrNoTakedown if that takedown does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by
-	// id, starting after the id after.
-	UnsettledTakedowns(ctx context.Context, after string, limit int) ([]Takedown, error)
+	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, in
+	// the same way as Pending.
+	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
+	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does, unless it is
+	// being lifted or does not exist any more. In that case, it returns ErrNoTakedown.
+	ConfirmTakedown(ctx context.Context, t Takedown) error
 	// NoteTakedown writes the state of a takedown to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
 	NoteTakedown(ctx context.Context, id string) (Takedown, error)
@@ -205,18 +211,13 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		if h.Kind == "" || t.Kind != "" && t.Kind != h.Kind {
 			continue
 		}
-		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
+		made, earlier, err := s.order(ctx, h, t)
 		switch code := apierr.CodeOf(err); {
-		case err == nil && made.ID != t.ID:
+		case earlier != nil:
 			// The target was already taken down, so this takedown is not needed.
-			found, err := s.earlier(ctx, made)
-			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
+			return *earlier, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
-			t.Takedown, t.Phase = made, InForce
-			// Audit before the commit: if the commit's response is lost, no later call audits
-			// this takedown.
-			s.audit(ctx, "takedown.create", t)
-			return t, s.store.PutTakedown(ctx, t)
+			return s.confirm(ctx, t, made)
 		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
 			if t.Kind != "" {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
@@ -229,19 +230,68 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
-// earlier returns the takedown that a holder has already made, and makes sure that the trail has
-// it: the call that ordered it may have failed after the holder had applied it.
-func (s *Service) earlier(ctx context.Context, made tenant.Takedown) (Takedown, error) {
-	found, err := s.store.NoteTakedown(ctx, made.ID)
-	switch {
-	// If it has no record, it was just lifted, or the store was restored from a backup. Then
-	// only the holder has it.
-	case errors.Is(err, ErrNoTakedown):
-		return Takedown{Takedown: made, Phase: InForce}, nil
-	case err == nil && found.Phase == Asked: // its call has not committed that it is in force
-		return s.enforce(ctx, found)
+// confirm stores that a holder has made the takedown. If the takedown was lifted during the call
+// of the holder, confirm lifts it at the holder too and returns ErrNoTakedown.
+func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown) (Takedown, error) {
+	t.Takedown, t.Phase = made, InForce
+	// Audit before the commit: if the commit's response is lost, no later call audits
+	// this takedown.
+	s.audit(ctx, "takedown.create", t)
+	err := s.store.ConfirmTakedown(ctx, t)
+	if !errors.Is(err, ErrNoTakedown) {
+		return t, err
 	}
-	return found, err
+	// Store it first: if the holder cannot lift it now, Repeat tries again.
+	t.Phase = Lifting
+	if err := s.store.PutTakedown(ctx, t); err != nil {
+		return t, err
+	}
+	return t, cmp.Or(s.lift(ctx, t), err)
+}
+
+// orders is how often one call orders a takedown while earlier ones of the same target end.
+const orders = 3
+
+// order orders a takedown from a holder. If another takedown of the target is in force, order
+// returns it as earlier, also if its note cannot be written to the trail.
+func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.Takedown, earlier *Takedown, err error) {
+	unknown := false
+	for range orders {
+		made, err = h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
+		if err != nil || made.ID == t.ID {
+			return made, nil, err
+		}
+		// Make sure that the trail has the earlier takedown: the call that ordered it may have
+		// failed after the holder had applied it.
+		found, err := s.store.NoteTakedown(ctx, made.ID)
+		switch {
+		// Either it has just been lifted, or only the holder has it. If the next order finds it
+		// again, only the holder has it.
+		case errors.Is(err, ErrNoTakedown) && !unknown:
+			unknown = true
+			continue
+		// Store it, so that it is in the trail and can be lifted.
+		case errors.Is(err, ErrNoTakedown):
+			found = Takedown{Takedown: made, Target: tenant.Target{ID: made.RecordID}, Kind: made.Kind, Phase: Asked}
+			if err := s.store.PutTakedown(ctx, found); err != nil {
+				return made, nil, err
+			}
+			found, err = s.enforce(ctx, found)
+		case err == nil && found.Phase == Lifting:
+			// It does not stay in force, so finish it and order again.
+			if err := s.lift(ctx, found); err != nil {
+				return made, nil, err
+			}
+			continue
+		case err == nil && found.Phase == Asked: // its call has not committed that it is in force
+			found, err = s.enforce(ctx, found)
+		}
+		if errors.Is(err, ErrNoTakedown) { // it was lifted meanwhile
+			continue
+		}
+		return made, &found, err
+	}
+	return made, nil, apierr.Down(fmt.Errorf("%d earlier takedowns of the target of %s ended", orders, t.ID))
 }
 
 // Takedowns lists takedowns, newest first.
@@ -272,8 +322,13 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 
 func (s *Service) lift(ctx context.Context, t Takedown) error {
 	for _, h := range s.holders {
-		if h.Kind != "" && h.Kind == t.Takedown.Kind {
-			if err := h.Lift(ctx, t.Takedown); err != nil {
+		end := t.Takedown
+		// Without a kind, no holder's answer was stored, but a holder may have made the takedown.
+		if end.Kind == "" && (t.Kind == "" || t.Kind == h.Kind) {
+			end.Kind, end.RecordID, end.URL = h.Kind, t.Target.ID, t.Target.URL
+		}
+		if h.Kind != "" && h.Kind == end.Kind {
+			if err := h.Lift(ctx, end); err != nil {
 				return err
 			}
 		}
@@ -292,58 +347,95 @@ const (
 
 // pendingPage is how many pending records are read at a time, and together is how many of
 // them are settled at the same time. A restore leaves hundreds, which one at a time would take
-// minutes.
+// minutes. mostErrors is how many errors of a round are reported.
 const (
 	pendingPage = 100
 	together    = 16
+	mostErrors  = 20
 )
 
 // Repeat tries once to finish each pending decision, and reports whether there was any. After
-// a failure, it continues with the others. Takedowns come first, because an erasure can take
-// much longer. Several replicas may do the same step at the same time.
+// a failure, it continues with the others. Erasures come last, because they take longer, and
+// because an erasure that runs beside enforce could leave a takedown. The others do not wait for
+// each other: a takedown waits for its holder, and a suspension must reach the other holders.
+// Several replicas may do the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
-	var mu sync.Mutex
-	var failed []error
-	note := func(what string, err error) {
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failed = append(failed, fmt.Errorf("%s: %w", what, err))
-		}
+	var r round
+	var erasures atomic.Bool
+	var both sync.WaitGroup
+	both.Go(func() {
+		each(&r, "takedown", func(after string) ([]Takedown, string, error) {
+			return s.store.UnsettledTakedowns(ctx, after, pendingPage)
+		}, func(t Takedown) (string, error) { return t.ID, s.settleTakedown(ctx, t.ID) })
+	})
+	accounts := func(after string) ([]account.Account, string, error) { return s.store.Pending(ctx, after, pendingPage) }
+	both.Go(func() {
+		each(&r, "account", accounts, func(a account.Account) (string, error) {
+			if a.Deleting {
+				erasures.Store(true)
+				return a.ID, nil
+			}
+			return a.ID, s.Settle(ctx, a)
+		})
+	})
+	both.Wait()
+	if erasures.Load() {
+		each(&r, "account", accounts, func(a account.Account) (string, error) {
+			if !a.Deleting {
+				return a.ID, nil
+			}
+			return a.ID, s.settle(ctx, a)
+		})
 	}
+	return r.end()
+}
+
+// round collects the results of one Repeat.
+type round struct {
+	mu     sync.Mutex
+	found  bool
+	failed []error // at most mostErrors
+	more   int     // other errors
+}
+
+func (r *round) note(found bool, what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found = r.found || found
+	switch {
+	case err == nil:
+	case len(r.failed) == mostErrors:
+		r.more++
+	default:
+		r.failed = append(r.failed, fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+func (r *round) end() (bool, error) {
+	if r.more > 0 {
+		r.failed = append(r.failed, fmt.Errorf("%d other errors", r.more))
+	}
+	return r.found, errors.Join(r.failed...)
+}
+
+// each calls settle for every record of a list, several at a time. It reads every page, because
+// records that cannot be settled must not hide the others.
+func each[T any](r *round, what string, list func(after string) ([]T, string, error), settle func(T) (id string, err error)) {
 	var work errgroup.Group
 	work.SetLimit(together)
-	for after, more := "", true; more; {
-		takedowns, err := s.store.UnsettledTakedowns(ctx, after, pendingPage)
-		note("list pending takedowns", err)
-		for _, t := range takedowns {
+	for after, more := "", true; more; more = after != "" {
+		page, next, err := list(after)
+		r.note(len(page) > 0, "list pending "+what+"s", err)
+		for _, x := range page {
 			work.Go(func() error {
-				note("settle takedown "+t.ID, s.settleTakedown(ctx, t.ID))
+				id, err := settle(x)
+				r.note(false, "settle "+what+" "+id, err)
 				return nil
 			})
-			after = t.ID
 		}
-		// Read every page, because takedowns that cannot be settled must not hide the others.
-		more = len(takedowns) == pendingPage
-		found = found || len(takedowns) > 0
+		after = next
 	}
-	_ = work.Wait() // note collects the errors. An erasure that runs beside enforce could leave a takedown.
-	for after, more := "", true; more; {
-		accounts, err := s.store.Pending(ctx, after, pendingPage)
-		note("list pending accounts", err)
-		for _, a := range accounts {
-			work.Go(func() error {
-				note("settle account "+a.ID, s.settle(ctx, a))
-				return nil
-			})
-			after = a.ID
-		}
-		// Read every page, because slow erasures must not delay a suspension on a later page.
-		more = len(accounts) == pendingPage
-		found = found || len(accounts) > 0
-	}
-	_ = work.Wait()
-	return found, errors.Join(failed...)
+	_ = work.Wait() // note collects the errors
 }
 
 // settleTakedown finishes a takedown or its end. It returns nil if neither the record nor its

@@ -3,6 +3,7 @@ package tenancy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -32,6 +33,13 @@ func (s shelf) NoteTakedown(ctx context.Context, id string) (Takedown, error) {
 
 func (s shelf) PutTakedown(_ context.Context, t Takedown) error { s.takedowns[t.ID] = t; return nil }
 
+func (s shelf) ConfirmTakedown(ctx context.Context, t Takedown) error {
+	if now, ok := s.takedowns[t.ID]; !ok || now.Phase == Lifting {
+		return ErrNoTakedown
+	}
+	return s.PutTakedown(ctx, t)
+}
+
 func (s shelf) DeleteTakedown(_ context.Context, id string) error {
 	delete(s.takedowns, id)
 	return nil
@@ -40,10 +48,21 @@ func (s shelf) DeleteTakedown(_ context.Context, id string) error {
 // links is a holder with one link, which the first order takes down.
 type links struct {
 	tenant.Holder
-	made tenant.Takedown
+	made    tenant.Takedown
+	ordered func() // called before an order takes effect; may be nil
+}
+
+func (l *links) Lift(_ context.Context, t tenant.Takedown) error {
+	if t.ID == l.made.ID && t.RecordID == "lnk_1" && t.Kind == tenant.KindLink {
+		l.made = tenant.Takedown{}
+	}
+	return nil
 }
 
 func (l *links) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
+	if l.ordered != nil {
+		l.ordered()
+	}
 	if l.made.ID == "" {
 		l.made = tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: "lnk_1"}
 	}
@@ -81,17 +100,75 @@ func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	}
 }
 
+// onLink is a takedown of the link that the fake holder has.
+func onLink(id string, phase Phase) Takedown {
+	return Takedown{Takedown: tenant.Takedown{ID: id}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: phase}
+}
+
+// The earlier takedown is being lifted, or auth has no record of it, as after a restore. The order
+// must not rely on the first, and must be able to lift the second.
+func TestAnOrderLeavesOneTakedownInForce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kept map[string]Takedown
+		want string
+	}{
+		"the earlier one is being lifted": {map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}, "tkd_2"},
+		"only the holder has the earlier": {map[string]Takedown{}, "tkd_1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kept := shelf{takedowns: c.kept}
+			holder := &links{made: tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1"}}
+			s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+			made, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
+			if err != nil || made.ID != c.want || holder.made.ID != c.want || len(kept.takedowns) != 1 || kept.takedowns[c.want].Phase != InForce {
+				t.Errorf("TakeDown returned %+v, %v, left %+v, and the holder has %q; want only %s, in force", made, err, kept.takedowns, holder.made.ID, c.want)
+			}
+		})
+	}
+}
+
+// The operator lifts a takedown while its order is at the holder. The order must not bring it back.
+func TestALiftDuringAnOrderCounts(t *testing.T) {
+	t.Parallel()
+	kept, holder := shelf{takedowns: map[string]Takedown{}}, &links{}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+	holder.ordered = func() {
+		if err := s.Lift(t.Context(), "tkd_1"); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
+	if !errors.Is(err, ErrNoTakedown) || len(kept.takedowns) != 0 || holder.made.ID != "" {
+		t.Errorf("TakeDown returned %v, left %+v, and the holder has %q; want ErrNoTakedown and no takedown", err, kept.takedowns, holder.made.ID)
+	}
+}
+
+// The holder has made the takedown, but its answer was lost.
+func TestATakedownWithoutAnAnswerIsLifted(t *testing.T) {
+	t.Parallel()
+	kept := shelf{takedowns: map[string]Takedown{"tkd_1": onLink("tkd_1", Asked)}}
+	holder := &links{made: tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1"}}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+	if err := s.Lift(t.Context(), "tkd_1"); err != nil || len(kept.takedowns) != 0 || holder.made.ID != "" {
+		t.Errorf("Lift returned %v, left %+v, and the holder has %q; want no takedown", err, kept.takedowns, holder.made.ID)
+	}
+}
+
 // stale is a shelf whose list is older than its takedowns.
 type stale struct {
 	shelf
 	listed []Takedown
 }
 
-func (s stale) UnsettledTakedowns(context.Context, string, int) ([]Takedown, error) {
-	return s.listed, nil
+func (s stale) UnsettledTakedowns(context.Context, string, int) ([]Takedown, string, error) {
+	return s.listed, "", nil
 }
 
-func (s stale) Pending(context.Context, string, int) ([]account.Account, error) { return nil, nil }
+func (s stale) Pending(context.Context, string, int) ([]account.Account, string, error) {
+	return nil, "", nil
+}
 
 func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,8 @@ func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Send the slug to check."})
 	}
-	on, err := h.domainOr(c.UserContext(), c.Context().QueryArgs().Has("domainId"), c.Query("domainId"), h.domainsOf(c).get)
+	domains := &domainsOf{ctx: c.UserContext(), public: h}
+	on, err := domains.orDefault(c.Context().QueryArgs().Has("domainId"), c.Query("domainId"))
 	if err != nil {
 		return err
 	}

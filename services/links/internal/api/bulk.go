@@ -35,10 +35,10 @@ func (h public) bulk(c *fiber.Ctx) error {
 	texts := make([]string, len(body.URLs))
 	var drafts []link.Draft
 	var places []int // index of each draft's item
-	domains := h.domainsOf(c)
+	domains := &domainsOf{ctx: ctx, public: h}
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
-		draft, ignored, err := h.bulkDraft(ctx, raw, domains)
+		draft, ignored, err := h.bulkDraft(raw, domains)
 		results[i].IgnoredFields = ignored
 		if err != nil {
 			results[i].Status, results[i].Error = failure(ctx, err, texts[i])
@@ -134,7 +134,7 @@ func cut(text string) string {
 // out the first one, which has already been counted.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
-func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
+func (h public) bulkDraft(raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
 	var item wire.LinkCreate
 	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
 	if err != nil {
@@ -143,7 +143,7 @@ func (h public) bulkDraft(ctx context.Context, raw json.RawMessage, domains *dom
 			Message: "Each item must be an object with the fields of a link. The field url is required.",
 		})
 	}
-	return h.draft(ctx, fields, &item, domains)
+	return h.draft(fields, &item, domains)
 }
 
 // urlText returns the item's url, or "" if the url is not a string.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -77,7 +78,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.DomainUpdate
 	fields, bad := httpapi.Decode(c, &body)
-	domains, match := h.domainsOf(c), httpapi.IfMatch(c)
+	domains, match := &domainsOf{ctx: ctx, public: h}, httpapi.IfMatch(c)
 	// As for links, 404 takes precedence over 400.
 	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
 		if bad != nil {
@@ -191,4 +192,87 @@ func (h public) deleteDomain(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.NoContent(c)
+}
+
+// domainsOf looks up the domains of one request's account. It reads each at most once.
+type domainsOf struct {
+	public
+	ctx   context.Context // of the request
+	known map[string]found
+	all   *hosts
+}
+
+type (
+	found struct {
+		domain *customdomain.Domain
+		err    error
+	}
+	hosts struct {
+		hosts link.Hosts
+		err   error
+	}
+)
+
+func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
+	f, ok := d.known[id]
+	if !ok {
+		if d.known == nil { // most requests name no domain
+			d.known = map[string]found{}
+		}
+		f.domain, f.err = d.domains.Get(d.ctx, account(d.ctx), id)
+		d.known[id] = f
+	}
+	return f.domain, f.err
+}
+
+// hosts returns the hosts to which no page and no rule of the account may redirect: the default
+// short host and all domains of the account. It includes unverified domains, because addresses
+// that redirect to each other would become a loop once the domains are verified.
+func (d *domainsOf) hosts() (link.Hosts, error) {
+	if d.all == nil {
+		domains, err := d.domains.List(d.ctx, account(d.ctx))
+		own := d.opt.Own[:len(d.opt.Own):len(d.opt.Own)] // capped, so that append copies it
+		for _, domain := range domains {
+			own = append(own, d.opt.Own.At(domain.Hostname)...)
+		}
+		d.all = &hosts{own, err}
+	}
+	return d.all.hosts, d.all.err
+}
+
+// leaves adds an error if a link on a custom domain redirects to a domain of the account. From the
+// link's own domain or another domain of the account, a visit could be redirected back. Links on
+// the default short host may redirect to domains, because nothing on a domain may redirect to that
+// host.
+func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
+	if f.HasError("url") {
+		return nil
+	}
+	_, err := d.get(customdomain.ID(account(d.ctx), to.Host().Name))
+	if apierr.CodeOf(err) == apierr.DomainNotFound {
+		return nil
+	}
+	if err == nil {
+		problem := *link.LeadsBack()
+		problem.Field = "url"
+		f.Add(problem)
+	}
+	return err
+}
+
+// orDefault returns the domain in a request, or the account's default domain if the request names
+// none. nil means the default short host.
+func (d *domainsOf) orDefault(named bool, id string) (*customdomain.Domain, error) {
+	if !named {
+		id = identity.FromContext(d.ctx).DefaultDomainID
+	}
+	if id == "" || id == defaultDomain {
+		return nil, nil
+	}
+	domain, err := d.get(id)
+	gone := apierr.CodeOf(err) == apierr.DomainNotFound
+	if !named && (gone || err == nil && !domain.Verified(d.opt.Now())) {
+		return nil, customdomain.DefaultUnusable(gone)
+	}
+	return domain, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -110,62 +109,17 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	if err != nil {
 		return d, nil, err
 	}
-	return h.draft(c.UserContext(), fields, &body, h.domainsOf(c))
-}
-
-// domainsOf looks up each of the caller's domains at most once per request.
-type domainsOf struct {
-	get func(id string) (*customdomain.Domain, error)
-	// owns reports whether the account has claimed a host name. The name must be in lower case.
-	owns func(hostname string) (bool, error)
-	// hosts returns the hosts to which no page and no rule of the account may redirect: the default
-	// short host and all domains of the account. It includes unverified domains, because addresses
-	// that redirect to each other would become a loop once the domains are verified.
-	hosts func() (link.Hosts, error)
-}
-
-func (h public) domainsOf(c *fiber.Ctx) *domainsOf {
-	type answer struct {
-		domain *customdomain.Domain
-		err    error
-	}
-	ctx, known := c.UserContext(), map[string]answer{}
-	get := func(id string) (*customdomain.Domain, error) {
-		a, ok := known[id]
-		if !ok {
-			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
-			known[id] = a
-		}
-		return a.domain, a.err
-	}
-	hosts := sync.OnceValues(func() (link.Hosts, error) {
-		domains, err := h.domains.List(ctx, account(ctx))
-		own := h.opt.Own[:len(h.opt.Own):len(h.opt.Own)] // capped, so that append copies it
-		for _, d := range domains {
-			own = append(own, h.opt.Own.At(d.Hostname)...)
-		}
-		return own, err
-	})
-	owns := func(hostname string) (bool, error) {
-		_, err := get(customdomain.ID(account(ctx), hostname))
-		if apierr.CodeOf(err) == apierr.DomainNotFound {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	return &domainsOf{get, owns, hosts}
+	return h.draft(fields, &body, &domainsOf{ctx: c.UserContext(), public: h})
 }
 
 // draft parses every field of a create and reports errors that the contract cannot describe.
 // httpapi has already checked types and lengths against the contract.
-func (h public) draft(
-	ctx context.Context, f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf,
-) (d link.Draft, ignored []string, err error) {
+func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
 	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // an empty ID is not null, which means the default host
 		return d, f.Unknown, customdomain.NotFound()
 	}
-	on, err := h.domainOr(ctx, body.DomainID.Set, body.DomainID.Value, domains.get)
+	on, err := domains.orDefault(body.DomainID.Set, body.DomainID.Value)
 	if err != nil {
 		return d, f.Unknown, err
 	}
@@ -175,8 +129,10 @@ func (h public) draft(
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host could redirect to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
-	if err := leaves(f, d.Destination, !onDefaultHost, domains); err != nil {
-		return d, f.Unknown, err
+	if !onDefaultHost {
+		if err := domains.leaves(f, d.Destination); err != nil {
+			return d, f.Unknown, err
+		}
 	}
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, onDefaultHost) })
@@ -227,46 +183,10 @@ func (h public) draft(
 	}
 	if in.password.Set {
 		var secret hashed
-		secret, err = h.hash(ctx, in.password)
+		secret, err = h.hash(domains.ctx, in.password)
 		secret.change(&d.Link)
 	}
 	return d, f.Unknown, err
-}
-
-// leaves adds an error if a link on a custom domain redirects to a domain of the account. From the
-// link's own domain or another domain of the account, a visit could be redirected back. Links on
-// the default short host may redirect to domains, because nothing on a domain may redirect to that
-// host.
-func leaves(f *httpapi.Fields, to link.URL, onDomain bool, domains *domainsOf) error {
-	if !onDomain || f.HasError("url") {
-		return nil
-	}
-	back, err := domains.owns(to.Host().Name)
-	if back && err == nil {
-		problem := *link.LeadsBack()
-		problem.Field = "url"
-		f.Add(problem)
-	}
-	return err
-}
-
-// domainOr returns the domain in a request, or the account's default domain if the request contains
-// none. nil means the default short host. get finds a domain of the account.
-func (h public) domainOr(
-	ctx context.Context, named bool, id string, get func(id string) (*customdomain.Domain, error),
-) (*customdomain.Domain, error) {
-	if !named {
-		id = identity.FromContext(ctx).DefaultDomainID
-	}
-	if id == "" || id == defaultDomain {
-		return nil, nil
-	}
-	d, err := get(id)
-	gone := apierr.CodeOf(err) == apierr.DomainNotFound
-	if !named && (gone || err == nil && !d.Verified(h.opt.Now())) {
-		return nil, customdomain.DefaultUnusable(gone)
-	}
-	return d, err
 }
 
 // imported parses the clicks and the creation time of a link from another system. Only
@@ -294,7 +214,7 @@ func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
 	var body wire.LinkUpdate
 	fields, bad := httpapi.Decode(c, &body)
-	domains := h.domainsOf(c)
+	domains := &domainsOf{ctx: ctx, public: h}
 	var secret hashed
 	if body.Password.Set { // hash before the transaction, which may run several times
 		var err error
@@ -351,8 +271,10 @@ func (h public) patch(
 	} else if b.Set {
 		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
 		// The link may keep its current destination.
-		if err := leaves(f, to, before.Host != "" && to != before.Destination, domains); err != nil {
-			return nil, err
+		if before.Host != "" && to != before.Destination {
+			if err := domains.leaves(f, to); err != nil {
+				return nil, err
+			}
 		}
 		set(func(l *link.Link) { l.Destination = to })
 	}

@@ -48,7 +48,22 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 
 // Lift ends takedown t. It does not end another takedown of the same video.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
-	_, err := s.o.Store.Update(ctx, ID(t.RecordID), func(v *Video) error {
+	id := ID(t.RecordID)
+	if id == "" { // auth has not stored which video it was
+		slug, ok := s.o.Addresses.Slug(t.URL)
+		if !ok {
+			return nil
+		}
+		v, err := s.o.Store.BySlug(ctx, slug)
+		if IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		id = v.ID
+	}
+	_, err := s.o.Store.Update(ctx, id, func(v *Video) error {
 		if v.TakenDown == nil || v.TakenDown.ID != t.ID {
 			return ErrUnchanged
 		}
