@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -212,6 +213,29 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	}
 	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
 		t.Errorf("Recover returned %v for an empty database, want ErrEmpty", err)
+	}
+}
+
+// An account that cannot be read must not stop a restore: the other rights still end.
+func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := firestoredb.Use(w.Client(t), 10*time.Second)
+	if _, err := db.Identity(t.Context()); err != nil { // as the first service did
+		t.Fatal(err)
+	}
+	if _, err := w.Client(t).Collection("accounts").Doc("acc_broken").Set(t.Context(), map[string]any{"version": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	session := w.Client(t).Collection("sessions").Doc("some")
+	if _, err := session.Set(t.Context(), map[string]any{"open": true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := auth.Recover(t.Context(), auth.Recovery{DB: db, Tell: func(string) {}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Get(t.Context()); status.Code(err) != codes.NotFound {
+		t.Errorf("reading a session after the restore returned %v, want not found", err)
 	}
 }
 
