@@ -240,8 +240,18 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 	}
 	if n.Kind == trail.KeyExpires {
 		at, err := time.Parse(time.RFC3339, n.To)
-		if err != nil || e.now().Before(at) {
+		switch {
+		case err != nil:
 			e.sayf("The key %s of the account %s was to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
+			return nil
+		// The note has whole seconds.
+		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
+			return nil // as in the backup
+		case e.now().Before(at):
+			if err := e.accounts.EndBy(ctx, n.Account, n.ID, at); err != nil {
+				return err
+			}
+			e.sayf("The key %s of the account %s expires at %s again.", n.ID, n.Account, n.To)
 			return nil
 		}
 	}
