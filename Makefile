@@ -6,6 +6,8 @@ SHELL := bash
 BIN     := $(CURDIR)/.local/bin
 MODULES := libs libs/clients/go services/localcloud services/auth services/console services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
+# The packages whose tests take longest. They begin first, because one that begins late runs alone at the end.
+SLOW    := ./tests/e2e ./services/standalone ./tests/contract ./tests/faults ./services/links
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
 SERVICES := auth console events links videos transcoding-worker
 GO      ?= go
@@ -44,7 +46,7 @@ check: tools $(BIN)/golangci-lint
 ## Run every test (installs what is missing, see tools).
 test: tools $(BIN)/gotestsum
 	@mkdir -p .local
-	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(PKGS)
+	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(SLOW) $(PKGS)
 
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).

@@ -66,11 +66,12 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, tt := range map[string]struct {
+	type damaged struct {
 		damage func(audit string)
 		held   []string // revoked rights that are granted again
 		said   []string
-	}{
+	}
+	cases := map[string]damaged{
 		"incomplete": {func(audit string) {
 			files, _ := notesOf(t, audit)
 			for _, path := range files {
@@ -122,7 +123,10 @@ func TestADamagedTrailIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, everything, []string{"There are no notes of this installation"}},
-	} {
+	}
+	// An erasure takes at least 15 s, so all stacks run before the first one is checked.
+	told, restored := map[string]string{}, map[string]*Stack{}
+	for name, tt := range cases {
 		again, audit := t.TempDir(), filepath.Join(t.TempDir(), "audit")
 		if err := os.CopyFS(audit, os.DirFS(filepath.Join(data, auditDir))); err != nil {
 			t.Fatal(err)
@@ -132,29 +136,30 @@ func TestADamagedTrailIsTold(t *testing.T) {
 		if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit, Env: on(again)}); err != nil {
 			t.Fatal(err)
 		}
+		told[name], restored[name] = said.String(), up(t, again)
+	}
+	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // an erasure takes seconds
+			said, r := told[name], restored[name]
+			defer down(t, r)
 			for _, want := range tt.said {
-				if !strings.Contains(said.String(), want) {
-					t.Errorf("the restore printed %s, want %q in it", said.String(), want)
+				if !strings.Contains(said, want) {
+					t.Errorf("the restore printed %s, want %q in it", said, want)
 				}
 			}
-			restored := up(t, again)
-			defer down(t, restored)
 			eventually(t, func() string {
-				if held := restored.holds(t, ended); !slices.Equal(held, tt.held) {
-					return fmt.Sprintf("the revoked rights %q are granted again, want %q: %s", held, tt.held, said.String())
+				if held := r.holds(t, ended); !slices.Equal(held, tt.held) {
+					return fmt.Sprintf("the revoked rights %q are granted again, want %q: %s", held, tt.held, said)
 				}
 				return ""
 			})
-			if held := restored.holds(t, kept); len(held) != 6 {
-				t.Errorf("of the other rights, only %v are granted, want all 6: %s", held, said.String())
+			if held := r.holds(t, kept); len(held) != 6 {
+				t.Errorf("of the other rights, only %v are granted, want all 6: %s", held, said)
 			}
 		})
 	}
 
 	t.Run("lost", func(t *testing.T) {
-		t.Parallel()
 		again := t.TempDir()
 		missing := filepath.Join(t.TempDir(), "missing")
 		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Audit: missing, Env: on(again)}); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "--audit") {
