@@ -126,6 +126,7 @@ type Holder interface {
 	// example because the address belongs to another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, but no other takedown of the same target. It also succeeds if t is not in
-	// effect.
+	// effect. If auth has not got the answer of TakeDown, t has only what the order had: its ID, its
+	// Kind, and a RecordID or a URL.
 	Lift(ctx context.Context, t Takedown) error
 }

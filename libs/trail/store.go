@@ -80,10 +80,11 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 	switch err := os.Mkdir(day, 0o700); {
 	case err == nil:
 		olderThan = at // once a day
-		if err := syncDir(string(f)); err != nil {
-			return olderThan, err
-		}
 	case !errors.Is(err, fs.ErrExist):
+		return olderThan, err
+	}
+	// Even if the day exists: whoever created it may have failed or died before this line.
+	if err := syncDir(string(f)); err != nil {
 		return olderThan, err
 	}
 	part, err := os.CreateTemp(day, ".new-*") // with mode 0600
@@ -101,7 +102,8 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 	return olderThan, syncDir(day)
 }
 
-func syncDir(path string) error {
+// syncDir makes the names in a folder durable. Tests replace it.
+var syncDir = func(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

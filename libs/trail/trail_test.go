@@ -569,6 +569,23 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
+// The name of a new day is not durable yet when its first write fails. A later write of the day
+// must not be reported as durable before the name is.
+func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
+	t.Parallel()
+	dir, at, bad := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), true
+	trail.FailSync(dir, func() bool { return bad })
+	for range 2 {
+		if _, err := trail.Folder(dir).Create(t.Context(), at, []byte("{}\n")); !errors.Is(err, syscall.EIO) {
+			t.Errorf("Create returned %v while the folder cannot be synced, want EIO", err)
+		}
+	}
+	bad = false
+	if _, err := trail.Folder(dir).Create(t.Context(), at, []byte("{}\n")); err != nil {
+		t.Errorf("Create returned %v after that, want nil", err)
+	}
+}
+
 // The disk is full when the folder of a day is created. Later writes on that day do not report that
 // old days may be removed.
 func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {

@@ -54,7 +54,8 @@ func Recover(ctx context.Context, r Recovery) error {
 		}
 	}
 	kept := open(r.DB)
-	some, _, err := kept.Accounts(ctx, "", 1, func(account.Account) bool { return true })
+	// Read only an id, because an account that cannot be read must not stop the restore.
+	some, err := r.DB.IDs(ctx, "look for accounts", r.DB.Collection("accounts").Limit(1))
 	if err != nil {
 		return err
 	}
@@ -239,8 +240,18 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 	}
 	if n.Kind == trail.KeyExpires {
 		at, err := time.Parse(time.RFC3339, n.To)
-		if err != nil || e.now().Before(at) {
+		switch {
+		case err != nil:
 			e.sayf("The key %s of the account %s was to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
+			return nil
+		// The note has whole seconds.
+		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
+			return nil // as in the backup
+		case e.now().Before(at):
+			if err := e.accounts.EndBy(ctx, n.Account, n.ID, at); err != nil {
+				return err
+			}
+			e.sayf("The key %s of the account %s expires at %s again.", n.ID, n.Account, n.To)
 			return nil
 		}
 	}

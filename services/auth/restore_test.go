@@ -3,6 +3,7 @@ package auth_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -212,6 +214,55 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	}
 	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
 		t.Errorf("Recover returned %v for an empty database, want ErrEmpty", err)
+	}
+}
+
+// A key that was rolled with an overlap after the backup expires as it did before the restore.
+func TestARolledKeyExpiresAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := start(t, w.config())
+	id, key := r.account("creator")
+	rolled := r.api("POST", "/api/v1/keys", key, `{"name":"rolled"}`).field(t, "id")
+	soon := time.Now().Add(time.Hour).UTC()
+	ends := func(at time.Time) trail.Note {
+		return trail.Note{Kind: trail.KeyExpires, Account: id, ID: rolled, To: at.Format(time.RFC3339)}
+	}
+	for _, c := range []struct {
+		note  trail.Note
+		lines int
+	}{{ends(soon), 1}, {ends(soon), 0}, {ends(soon.Add(time.Hour)), 0}} { // a note never makes a key last longer
+		var said []string
+		err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), []trail.Note{c.note}, func(line string) { said = append(said, line) })
+		if err != nil || len(said) != c.lines {
+			t.Errorf("EndAgain with %v returned %v and reported %q, want %d sentences", c.note, err, said, c.lines)
+		}
+		if got, want := r.api("GET", "/api/v1/keys/"+rolled, key, "").field(t, "expiresAt"), fmt.Sprint(float64(soon.Unix()*1000)); got != want {
+			t.Errorf("after the note %v, the key expires at %s, want %s", c.note, got, want)
+		}
+	}
+}
+
+// An account that cannot be read must not stop a restore: the other rights still end.
+func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	db := firestoredb.Use(w.Client(t), 10*time.Second)
+	if _, err := db.Identity(t.Context()); err != nil { // as the first service did
+		t.Fatal(err)
+	}
+	if _, err := w.Client(t).Collection("accounts").Doc("acc_broken").Set(t.Context(), map[string]any{"version": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	session := w.Client(t).Collection("sessions").Doc("some")
+	if _, err := session.Set(t.Context(), map[string]any{"open": true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := auth.Recover(t.Context(), auth.Recovery{DB: db, Tell: func(string) {}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Get(t.Context()); status.Code(err) != codes.NotFound {
+		t.Errorf("reading a session after the restore returned %v, want not found", err)
 	}
 }
 

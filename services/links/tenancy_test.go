@@ -151,6 +151,18 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
 		t.Errorf("link as its owner sees it after the lift = %v, want active", got)
 	}
+	// auth lost the answer, so it knows only the target of the order.
+	order.ID = "tkd_3"
+	if _, err := auth.TakeDown(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	gone("taken down again")
+	if err := auth.Lift(t.Context(), tenant.Takedown{ID: order.ID, Kind: tenant.KindLink, URL: order.Target.URL}); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.visit("/bad"); v.status != 302 {
+		t.Errorf("visit after a lift that names only the URL: %v, want 302", v)
+	}
 	for _, target := range []tenant.Target{{ID: "lnk_none"}, {URL: shortBase + "/none"}, {URL: "https://elsewhere.example/bad"}, {URL: "nonsense"}} {
 		if _, err := auth.TakeDown(t.Context(), tenant.Order{ID: "t", Target: target}); apierr.CodeOf(err) != apierr.LinkNotFound {
 			t.Errorf("takedown of %v: %v, want LINK_NOT_FOUND", target, err)

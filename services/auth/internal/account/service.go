@@ -360,6 +360,22 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	})
 }
 
+// EndBy makes a key expire at a time, unless it ends earlier.
+func (s *Service) EndBy(ctx context.Context, accountID, id string, at time.Time) error {
+	return s.store.Atomically(ctx, "end key", func(tx Tx) error {
+		k, err := tx.Key(accountID, id)
+		if err != nil {
+			return err
+		}
+		sooner := k.endsBy(at)
+		if !k.RevokedAt.IsZero() || sooner.ExpiresAt.Equal(k.ExpiresAt) {
+			return tx.Again(k.AccountID)
+		}
+		tx.Put(sooner, events.Quiet)
+		return tx.Authority(k.AccountID)
+	})
+}
+
 // Roll replaces the key id with n, which gets its name, scopes and expiry. The old key keeps
 // working for overlap, or ends immediately if overlap is zero.
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (made Key, err error) {

@@ -543,6 +543,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 		eventually(t, "the process uses Redis again", p.Synced)
 	}
 	confirm()
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	other := start(t, server.Addr())
 	other.Confirm(&good{}, nil)
 	flush(t, server.Addr(), b)
@@ -676,6 +677,7 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	}
 	eventually(t, "the process uses Redis again", p.Synced)
 	p.Confirm(&good{}, click("l"))
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	flush(t, server.Addr(), b)
 	if n := b.of("l"); n < 2 || n > 10 {
 		t.Errorf("counted %d clicks, want 2 to 10: the clicks that fit into the spool and the next click", n)

@@ -250,7 +250,12 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	return errors.Join(errs...)
 }
 
+// removeOrphan removes an object, unless the janitor is off by now. A search can take hours, and a
+// restore during that time may have replaced the records that later objects are judged by.
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
+	if p.janitorOff() {
+		return nil // the first search after the pause finds the object again
+	}
 	p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
 	// Delete only this generation: a newer file with the same name was not judged.
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))

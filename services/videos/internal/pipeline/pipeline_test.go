@@ -413,6 +413,28 @@ func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	}
 }
 
+// A restore during a search turns the janitor off. The search then removes nothing more.
+func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(10)
+	off, looks := false, 0
+	p.o.JanitorOff = func() bool { looks++; return off && looks > 5 }
+	for _, want := range []int{10, 5, 5} {
+		if err := p.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.stored()); got != want {
+			t.Fatalf("storage has %d objects, want %d", got, want)
+		}
+		s.now, off = s.now.Add(strayAge), true
+	}
+	off = false
+	if err := p.Tidy(t.Context()); err != nil || len(s.stored()) != 0 {
+		t.Errorf("after the pause, Tidy returned %v and storage has %v, want nil and none", err, s.stored())
+	}
+}
+
 func TestAStrayThatIsReplacedOrExplainedMeanwhileStays(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
