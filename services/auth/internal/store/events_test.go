@@ -13,6 +13,7 @@ import (
 // write has its event as an argument, so only a write with events.Quiet has no event.
 var quiet = map[string]string{
 	"account.Roll":           "one event describes both keys",
+	"account.EndBy":          "only a restore calls it, and the new key of the roll, which an event would describe, is lost",
 	"member.putRole":         "how a person signs in is not a record of an account",
 	"member.takeBeyond":      "sign-in links are not shown anywhere",
 	"member.UseLink":         "how a person signs in is not a record of an account",
