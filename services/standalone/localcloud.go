@@ -134,6 +134,14 @@ func (d localcloudDir) place(r *restoring) *place {
 			}
 			return errors.Join(dir.Sync(), dir.Close())
 		},
-		empty: d.empty, close: func() {},
+		empty: func() error {
+			// Without the mark, the records are not from this restore, which has refused them.
+			unfinished, err := firestore.RestoreUnfinished(d.records())
+			if err != nil || !unfinished {
+				return err
+			}
+			return d.empty()
+		},
+		close: func() {},
 	}
 }

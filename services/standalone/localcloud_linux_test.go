@@ -188,6 +188,27 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 	}
 
+	t.Run("only the records have survived", func(t *testing.T) {
+		kept := localcloudDir{data: t.TempDir()}
+		records, err := firestore.Open(firestore.Options{Path: kept.records(), TTLInterval: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := records.Client(t.Context(), project)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = db.Doc("accounts/kept").Set(t.Context(), map[string]any{"n": 1})
+		if err := errors.Join(err, records.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: kept.data, Env: o.Env}); err == nil || !strings.Contains(err.Error(), "already contains records") {
+			t.Errorf("a restore beside other records returned %v, want an error about them", err)
+		}
+		if info, err := os.Stat(kept.records()); err != nil || info.Size() == 0 {
+			t.Errorf("the refused restore removed the records that it found: %v", err)
+		}
+	})
 	t.Run("the objects' volume has survived", func(t *testing.T) {
 		again := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), ObjectsDir: to.objects, Env: o.Env}
 		if err := Restore(t.Context(), io.Discard, again); err != nil {

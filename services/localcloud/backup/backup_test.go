@@ -316,6 +316,21 @@ func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	}
 }
 
+// The test sets the clock forward by 56 years during a backup, as a machine without a battery does
+// when it gets the time from the network.
+func TestAClockThatJumpsDuringABackupKeepsIt(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	o := c.options(dir)
+	now := time.Date(1970, 1, 1, 0, 1, 0, 0, time.UTC)
+	o.Now = func() time.Time { at := now; now = at.AddDate(56, 0, 0); return at }
+	m := take(t, o)
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
+		t.Errorf("the backup %s that was just made cannot be restored: %v", m.Name, err)
+	}
+}
+
 // The test makes backups in a folder that also contains other files.
 func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	t.Parallel()

@@ -370,15 +370,16 @@ func Read(path, name string) (*Manifest, error) {
 const removedAtOnce = 2
 
 // prune removes the oldest of the backups that started before a time, and the objects that no
-// backup refers to. It returns how many such backups are left.
-func (f *folder) prune(before time.Time) (left int, err error) {
+// backup refers to. It returns how many such backups are left. It keeps the backup that was just
+// made, which looks too old if the clock was set forward meanwhile.
+func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {
 		return 0, err
 	}
 	used, removed := map[string]bool{}, 0
 	for _, name := range names {
-		old := name < before.UTC().Format(nameForm)
+		old := name != made && name < before.UTC().Format(nameForm)
 		if old && removed < removedAtOnce {
 			removed++
 			// Without its name first: one that is removed by half must not look like a backup.

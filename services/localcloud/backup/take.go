@@ -69,7 +69,7 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Keep == 0 {
 		return m, nil
 	}
-	if m.Left, err = f.prune(o.Now().Add(-o.Keep)); err != nil {
+	if m.Left, err = f.prune(m.Name, o.Now().Add(-o.Keep)); err != nil {
 		return m, fmt.Errorf("the backup %s is complete, but removing older ones failed: %w", m.Name, err)
 	}
 	return m, nil

@@ -269,8 +269,40 @@ func (m *Move) step(what string) {
 	}
 }
 
-// Pass copies the differences between the source's current state and the target.
-func (m *Move) Pass(ctx context.Context) (Changes, error) {
+// attempts is how often a pass starts again because storage was unavailable.
+const attempts = 10
+
+// Pass copies the differences between the source's current state and the target. If storage is
+// unavailable while it receives a large object, Pass reads the target again and copies what is still
+// missing.
+func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
+	for n := 1; ; n++ {
+		c, err := m.once(ctx)
+		did.add(c)
+		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
+			return did, err
+		}
+		// What the target contains is no longer known.
+		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
+			return did, err
+		}
+	}
+}
+
+func (c *Changes) add(more Changes) {
+	c.Records += more.Records
+	c.Deleted += more.Deleted
+	c.Objects += more.Objects
+	c.Bytes += more.Bytes
+}
+
+// cut is the error of a large object that storage has not received because it was unavailable. The
+// bytes must be read from the source again.
+type cut struct{ error }
+
+func (c cut) Unwrap() error { return c.error }
+
+func (m *Move) once(ctx context.Context) (Changes, error) {
 	m.pass++
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -453,12 +485,17 @@ func (p *pass) blob(id string, from io.Reader) error {
 		return err
 	}
 	delete(p.wanted, id)
-	p.did.Objects++
-	p.did.Bytes += o.Size
 	whole := o.Check(from)
 	if o.Size > small {
-		return p.upload(p.ctx, o, whole)
+		if err := p.upload(p.ctx, o, whole); err != nil {
+			return err
+		}
+		p.did.Objects++
+		p.did.Bytes += o.Size
+		return nil
 	}
+	p.did.Objects++
+	p.did.Bytes += o.Size
 	b, err := io.ReadAll(whole)
 	if err != nil {
 		return err
@@ -476,6 +513,9 @@ func (p *pass) upload(ctx context.Context, o storage.Object, from io.Reader) err
 			Moved: &objectstore.Moved{Generation: o.Generation, Of: o.ID},
 		})
 		again, ok := from.(io.Seeker)
+		if !ok && apierr.CodeOf(err) == apierr.Unavailable {
+			return final(cut{err})
+		}
 		if !ok || err == nil {
 			return final(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +215,40 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	}
 	if err := w.move("m1").Begin(t.Context()); !errors.Is(err, move.ErrFinished) {
 		t.Errorf("Begin after Finish = %v, want ErrFinished", err)
+	}
+}
+
+func TestAPassContinuesAfterStorageWasUnavailable(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.set("links/a", map[string]any{"n": 1})
+	w.put("media", "large", strings.Repeat("large ", 1<<20))
+	m := w.move("m1")
+	objects, err := objectstore.Open(t.Context(), objectstore.Config{
+		Bucket: "there", PublicURL: w.target.PublicURL, Endpoint: w.target.APIURL, Key: w.target.Key, Timeout: 20 * time.Second, StallTimeout: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = objects.Close() })
+	m.Objects = objects
+	var uploads atomic.Int64
+	m.Step = func(what string) {
+		if what != "upload" {
+			return
+		}
+		if uploads.Add(1) == 1 {
+			w.target.Storage.Faults().Inject(storage.Fault{Call: "objects.insert", Status: 503})
+		} else {
+			w.target.Storage.Faults().Reset()
+		}
+	}
+	did, totals := run(t, m)
+	if did.Objects != 1 || did.Bytes != 6<<20 || totals.Objects != 1 || totals.Bytes != 6<<20 {
+		t.Errorf("the pass = %+v with the totals %+v, want one object of 6 MiB", did, totals)
+	}
+	if n := uploads.Load(); n != 2 {
+		t.Errorf("the pass made %d uploads, want 2", n)
 	}
 }
 
