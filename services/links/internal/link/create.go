@@ -139,7 +139,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	if d.CreatedAt.IsZero() { // an imported link keeps its creation time but is listed by the time of its import
 		l.CreatedAt = l.UpdatedAt
 	}
-	if d.Slug == "" {
+	if l.Foreseeable = d.Slug != ""; !l.Foreseeable {
 		l.Slug = drawn(l.Nonce, 0)
 	}
 	return &l
@@ -173,11 +173,6 @@ func (b *batch) has(seq int64) bool {
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
-
-// Foreseeable reports whether anybody may have visited the link's URL before the link was created.
-// If so, replicas may have cached that the link does not exist, and the new link must be announced
-// to them. A generated slug cannot have been visited, because nobody knew it.
-func (l *Link) Foreseeable() bool { return l.Slug != drawn(l.Nonce, 0) }
 
 func (b *batch) results() []Result {
 	out := make([]Result, len(b.items))

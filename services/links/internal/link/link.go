@@ -70,6 +70,10 @@ type Link struct {
 
 	Takedown *Takedown // nil unless the operator took the link down
 
+	// Foreseeable is set on a new link with a chosen slug. Its URL may have been visited before, so
+	// replicas may have cached that the link does not exist, and must be told about it. Nobody knew
+	// a generated slug.
+	Foreseeable bool
 	// Shown is the API's representation of a new link, for its event. If it is nil, the store
 	// converts the link.
 	Shown any

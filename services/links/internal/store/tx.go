@@ -175,7 +175,7 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 		t.externalID(nil, l)
 	}
 	t.tell(l, what)
-	if over || l.Foreseeable() {
+	if over || l.Foreseeable {
 		t.Announce(l.Key())
 	}
 	// If over is set, replace the record of a deleted link. Otherwise the slug must not exist yet,
