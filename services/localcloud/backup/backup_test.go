@@ -659,6 +659,20 @@ func identity(tb testing.TB) *age.X25519Identity {
 	return id
 }
 
+// A manifest that somebody else wrote may name any file and its checksum.
+func TestAManifestNamesOnlyFilesOfItsBackup(t *testing.T) {
+	t.Parallel()
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	m := take(t, c.options(dir))
+	if err := os.Rename(filepath.Join(dir, m.Name, m.Index.Name), filepath.Join(dir, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	m.Index.Name = "../elsewhere"
+	if err := restoreTo(t, t.TempDir(), dir, m); err == nil || !strings.Contains(err.Error(), `"../elsewhere"`) {
+		t.Errorf("a restore of a manifest with a file outside of its backup returned %v, want an error with the file's name", err)
+	}
+}
+
 func TestABackupNamesTheKeysOfSealedValues(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()

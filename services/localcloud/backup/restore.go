@@ -134,6 +134,9 @@ type reader struct {
 
 // open calls read with the bytes of a file, and then checks its size and checksum.
 func (in reader) open(path string, want File, read func(io.Reader) error) error {
+	if !filepath.IsLocal(want.Name) { // a manifest from elsewhere must not name other files of this machine
+		return fmt.Errorf("%q is %w: it is not a file of the backup", want.Name, errDamaged)
+	}
 	f, err := os.Open(filepath.Join(path, want.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(path); err != nil { // the whole folder is missing; its disk may not be mounted
@@ -188,7 +191,7 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 		return read(raw)
 	}
 	if len(in.identities) == 0 {
-		return fmt.Errorf("it is encrypted for %s; give the identity of this recipient", in.m.Recipient)
+		return fmt.Errorf("it is encrypted for %s; give the identity of this recipient (--identity)", in.m.Recipient)
 	}
 	plain, err := age.Decrypt(raw, in.identities...)
 	if err != nil {

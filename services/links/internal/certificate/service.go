@@ -600,7 +600,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		// account could order for an hour after the outage.
 		refund()
 	}
-	slog.WarnContext(ctx, "cannot get a certificate", "host", o.host, "error", err)
+	slog.WarnContext(ctx, "cannot get a certificate", "host", o.host, "reason", f.Words, "error", err)
 	var next time.Time
 	if noted := s.note(ctx, o, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
 		return noted
