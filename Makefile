@@ -43,16 +43,16 @@ check: tools $(BIN)/golangci-lint
 	@tools/check.sh $(PKG)
 
 .PHONY: test
-## Run every test (installs what is missing, see tools).
+## Run every test (installs what is missing, see tools). `make lint` vets.
 test: tools $(BIN)/gotestsum
 	@mkdir -p .local
-	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(SLOW) $(PKGS)
+	$(SUITE) --jsonfile .local/test.json -- -vet=off -p 2 -timeout 20m $(SLOW) $(PKGS)
 
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
 race: tools $(BIN)/gotestsum
 	@$(INSTALL) gcc
-	CGO_ENABLED=1 $(SUITE) -- -race -short -p 2 -timeout 20m $(RACE)
+	CGO_ENABLED=1 $(SUITE) -- -vet=off -race -short -p 2 -timeout 20m $(RACE)
 
 # The packages that have a test with a long form.
 PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MODULES:%=./%))))
