@@ -70,7 +70,7 @@ func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
 	run(
-		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"),
+		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "test/"), // ends with the failed tests
 		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+documentFile(t),
 	)
 }
