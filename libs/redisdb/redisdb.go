@@ -53,6 +53,7 @@ type Config struct {
 	Timeout     time.Duration // limit for each dial, write and read; 250 ms
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
 	PoolSize    int           // connections to each server; 64
+	MinIdle     int           // connections that are kept open; 0
 	Untraced    bool          // do not trace calls; for a client that every redirect uses
 
 	// Calls measures the calls to a second Redis of a service; see [NewCalls]. If it is nil, they
@@ -63,8 +64,8 @@ type Config struct {
 // ErrAddress is the error for an address that has none of the forms in [Config].
 var ErrAddress = errors.New("invalid redis address")
 
-// Open returns a client. It does not wait for a connection, so that a service starts even while
-// Redis is down.
+// Open returns a client. It does not open a connection, so that a service starts even while Redis
+// is down.
 func Open(cfg Config) (redis.UniversalClient, error) {
 	quiet.Do(func() { redis.SetLogger(noLog{}) })
 	opt, err := cfg.options()
@@ -117,8 +118,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	def(&opt.DialTimeout, cfg.Timeout, 250*time.Millisecond)
 	def(&opt.PoolTimeout, cfg.PoolTimeout, 100*time.Millisecond)
 	opt.ReadTimeout, opt.WriteTimeout = opt.DialTimeout, opt.DialTimeout
-	opt.PoolSize = cfg.PoolSize
-	opt.MinIdleConns = 1 // opened in the background, so that the first call after a start does not wait for a dial
+	opt.PoolSize, opt.MinIdleConns = cfg.PoolSize, cfg.MinIdle
 	if opt.PoolSize <= 0 {
 		opt.PoolSize = 64
 	}

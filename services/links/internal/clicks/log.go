@@ -100,7 +100,7 @@ func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 
 // openRedis returns a client with the given timeout for calls.
 func openRedis(cfg redisdb.Config, timeout time.Duration, conns int) (redis.UniversalClient, error) {
-	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.Untraced = timeout, timeout, conns, true
+	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.MinIdle, cfg.Untraced = timeout, timeout, conns, 1, true
 	return redisdb.Open(cfg)
 }
 
