@@ -188,6 +188,17 @@ func (s *suspended) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedo
 	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID}, nil
 }
 
+// settles checks that one Repeat settles everything that is pending. It fails if the holders wait for
+// each other.
+func settles(t *testing.T, tenants *tenancy.Service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if found, err := tenants.Repeat(ctx); err != nil || !found {
+		t.Errorf("Repeat returned %v and error %v, want true and nil", found, err)
+	}
+}
+
 // A holder that hangs with a takedown must not delay a suspension.
 func TestASuspensionWaitsForNoTakedown(t *testing.T) {
 	t.Parallel()
@@ -203,11 +214,7 @@ func TestASuspensionWaitsForNoTakedown(t *testing.T) {
 		}
 	}
 	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: &suspended{told: make(chan struct{})}}}, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if found, err := tenants.Repeat(ctx); err != nil || !found {
-		t.Errorf("Repeat returned %v and error %v, want true and nil", found, err)
-	}
+	settles(t, tenants)
 }
 
 func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
@@ -267,11 +274,7 @@ func TestPendingAccountsAreSettledTogether(t *testing.T) {
 		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	}
 	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Holder: &meeting{arrived: make(chan struct{})}}}, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if found, err := tenants.Repeat(ctx); err != nil || !found {
-		t.Errorf("Repeat returned %v and error %v, want true and nil", found, err)
-	}
+	settles(t, tenants)
 }
 
 func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
