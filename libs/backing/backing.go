@@ -111,8 +111,8 @@ func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored follows the record of the last restore while the service runs. It also delays readiness
-// until the record has been read.
+// Restored keeps the record of the last restore up to date while the service runs. It also delays
+// readiness until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "record of the last restore", Run: w.Run})
