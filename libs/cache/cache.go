@@ -42,7 +42,7 @@ type Options[V any] struct {
 	Absent   time.Duration // how long a missing value is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
-	Patience time.Duration // how long a caller without a usable value waits; 2 s, or an eighth of it while loads fail
+	Patience time.Duration // how long a caller without a value waits; 2 s, or an eighth while loads fail
 	Wait     time.Duration // how long a caller with an expired value waits for a fresh one; 100 ms
 	Now      func() time.Time
 }

@@ -85,7 +85,7 @@ func Types() []Type { return slices.Clone(types) }
 // Known reports whether t is one of [Types].
 func (t Type) Known() bool { return slices.Contains(types, t) }
 
-// Kept is how long an event can be read.
+// Kept is how long an event can be read after it was written.
 const Kept = 30 * 24 * time.Hour
 
 // Event describes one change of one record.
@@ -114,7 +114,7 @@ const (
 	ActorSystem   ActorType = "system"
 )
 
-// System is the actor of work without a request: sweeps, workers, repeated checks.
+// System is the actor of background work: sweeps, workers and repeated checks.
 var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
 
 // Operator is the actor of requests to the operator's API.

@@ -22,13 +22,13 @@ type APIError struct {
 	Code          string        `json:"code"` // such as LINK_NOT_FOUND, or HTTP_502 if a proxy answered
 	Message       string        `json:"message"`
 	RequestID     string        `json:"requestId"`
-	DocURL        string        `json:"docUrl"` // the page about the code; if it begins with /, it is a path of the deployment
+	DocURL        string        `json:"docUrl"` // the page about the code; a URL, or a path of the deployment
 	Details       []Detail      `json:"details"`
 	RequiredPlan  string        `json:"requiredPlan"`
 	CurrentPlan   string        `json:"currentPlan"`
 	RequiredScope string        `json:"requiredScope"`
 	RequiredRole  string        `json:"requiredRole"`
-	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the value of After with which to resume reading the feed
+	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After with which to resume
 	RetryAfter    time.Duration `json:"-"`            // how long the service asks the client to wait, or 0
 	ETag          string        `json:"-"`            // after a 412, the current version of the record, for [IfMatch]
 }
