@@ -83,7 +83,7 @@ type Rights interface {
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
-// flight is one in-flight verification. It is not canceled with the request that started it, so
+// flight is one in-flight verification. It is not cancelled with the request that started it, so
 // that even a late response serves the next request.
 type flight struct {
 	incarnation int64

@@ -83,12 +83,12 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 		status                     int
 		details                    []string
 	}{
-		{"misspelled filter", "GET", "/api/v1/links?limit=1&tags=zzz", "", 400, []string{"tags" + parameter + " Did you mean tag?"}},
+		{"misspelt filter", "GET", "/api/v1/links?limit=1&tags=zzz", "", 400, []string{"tags" + parameter + " Did you mean tag?"}},
 		{"unknown filter", "GET", "/api/v1/links?page=2", "", 400, []string{"page" + parameter + " The parameters are archived, cursor, domainId, externalId, limit, q, slug and tag."}},
 		{"repeated single value", "GET", "/api/v1/links?limit=1&limit=2", "", 400, []string{"limit unknown Send this parameter once. It accepts only one value."}},
 		{"repeated list parameter", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
 		{"stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
-		{"misspelled filter in a HEAD", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
+		{"misspelt filter in a HEAD", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
 		{"unknown parameter of a read", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
 		{"missing record and unknown parameter on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
 		{"missing record and unknown parameter on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},

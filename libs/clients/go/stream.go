@@ -26,7 +26,7 @@ type streamed struct {
 	limit time.Duration
 	timer *time.Timer // cancels the request when the time limit has passed
 	end   context.CancelCauseFunc
-	why   func() error // why the request was canceled; nil if it was not
+	why   func() error // why the request was cancelled; nil if it was not
 }
 
 // begin runs do, which stores the body of a response in *to. It limits the duration of do and of
