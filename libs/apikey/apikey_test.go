@@ -371,7 +371,7 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // the new version is lost in the fail-over
+	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // simulates a failover that loses the version
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds later: got %v, want API_KEY_REVOKED", err)
@@ -507,7 +507,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 				}
 			}
 			if _, err := r.Authenticate(t.Context(), unseen, netip.Addr{}); code(err) != apierr.Unavailable {
-				t.Errorf("a key that is new to this replica: %v, want UNAVAILABLE", err)
+				t.Errorf("a key that is new to this replica: got %v, want UNAVAILABLE", err)
 			}
 			for range 5 {
 				r.clock.forward(5 * time.Second)
@@ -515,7 +515,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 			}
 			r.clock.forward(6 * time.Second)
 			if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
-				t.Errorf("after 31 seconds: %v, want UNAVAILABLE", err)
+				t.Errorf("after 31 seconds: got %v, want UNAVAILABLE", err)
 			}
 			ring.set(nil)
 			accept(t, r, key)
@@ -688,7 +688,7 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= 0 || life > 5*time.Minute {
 		t.Errorf("the hash expires in %s, want at most 5m", life)
 	}
-	// A hash that is in use gets its expiry renewed.
+	// Each use of the hash renews its expiry.
 	r.redis.PExpire(t.Context(), hash, time.Minute)
 	accept(t, r, key)
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
@@ -734,7 +734,7 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
 	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", 0 })
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("a session without a role: %v, want UNAVAILABLE, because only revoked sessions have no role", err)
+		t.Errorf("a session without a role: got %v, want UNAVAILABLE, because only revoked sessions have no role", err)
 	}
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {

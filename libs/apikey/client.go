@@ -84,7 +84,7 @@ type Client struct {
 	misses  *ratelimit.Misses
 
 	known   *otter.Cache[string, *entry]    // by key hash
-	unknown *otter.Cache[string, time.Time] // by key hash: when we last asked for the key
+	unknown *otter.Cache[string, time.Time] // by key hash: the time of the last lookup
 	buckets *otter.Cache[string, *bucket]   // by account, and by account and member for sessions
 
 	flightsMu sync.Mutex
@@ -116,7 +116,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		),
 	}
 	// A few simultaneous failures are not an outage: a busy machine can stall for 100 ms. A false
-	// alarm has a cost: until it ends, a revocation can take 5 seconds to take effect.
+	// alarm has a cost: until it ends, a revocation can need 5 seconds to take effect.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
@@ -282,8 +282,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 }
 
-// Charge takes n more tokens for a request that costs more than one. If fewer than n are left or n
-// ≤ 0, it takes none.
+// Charge takes n more tokens for a request that costs more than one. It takes none if n is not
+// positive or fewer than n are left.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
 	b := c.bucket(p)

@@ -16,8 +16,8 @@
 //   - If auth is unreachable too, known keys work until their record is 30
 //     seconds old. After that the response is UNAVAILABLE, never a false 401. Unknown
 //     keys get UNAVAILABLE at once.
-//   - Without Redis each replica applies the account's limit by itself. No request
-//     fails because of that.
+//   - Without Redis, each replica applies the account's limit on its own. No request fails because
+//     of that.
 //
 // # How staleness is detected
 //

@@ -209,7 +209,7 @@ func (c *Client) raise(ctx context.Context, accountID string, version int64) err
 	return versionScript.Run(ctx, c.redis, []string{stateKey(accountID)}, version).Err()
 }
 
-// later lets [Client.retell] raise a version in the background.
+// later registers a version that [Client.retell] raises in the background.
 func (c *Client) later(accountID string, version int64) {
 	c.pendingMu.Lock()
 	defer c.pendingMu.Unlock()
@@ -219,7 +219,7 @@ func (c *Client) later(accountID string, version int64) {
 	c.pending[accountID] = max(c.pending[accountID], version)
 }
 
-// retell raises the versions that Redis has missed as soon as Redis has recovered.
+// retell raises the versions that Redis has missed. It retries until Redis has all of them.
 func (c *Client) retell() {
 	for outage.Pause(c.ctx, 500*time.Millisecond) {
 		c.pendingMu.Lock()

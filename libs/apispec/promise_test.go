@@ -22,10 +22,10 @@ var (
 
 const promised = "testdata/v1.txt"
 
-// The document keeps the promises of /api/v1 in testdata/v1.txt (docs/versioning.md). Removing a
-// line breaks callers, and so does adding a "required" or "closed" line for a request. Then -update
-// changes the file only together with -break. Other new lines are additions, for which -update is
-// enough. The first line of the file is the info.version that makes these promises. Each version
+// The document keeps the promises of /api/v1 that testdata/v1.txt records (docs/versioning.md).
+// Removing a line breaks callers, and so does adding a "required" or "closed" line for a request.
+// The flag -update accepts such a change only together with -break, and any other new line by
+// itself. The first line of the file is the info.version that makes these promises. Each version
 // stands for one set of promises.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
@@ -191,7 +191,7 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 		{"field of a response removed", `"shortUrl":{`, `"shortURL":{`},
 		{"type of a field changed", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"bound narrowed", `"maxItems":100`, `"maxItems":50`},
-		{"other scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
+		{"different scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
 		{"field becomes required", `"required":["url"]`, `"required":["url","title"]`},
 		{"request schema closed", `"LinkCreate":{"type":"object"`, `"LinkCreate":{"additionalProperties":false,"type":"object"`},
 		{"enum value removed", `"unlisted",`, ``},

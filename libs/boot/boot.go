@@ -65,8 +65,8 @@ type Service struct {
 	// Failed calls are retried for at most half a minute. Then the service becomes ready anyway,
 	// because it can work without its dependencies.
 	WarmUp []Call
-	// Stopping is called after the drain, before the service waits for open requests. For example,
-	// a service ends its long polls here.
+	// Stopping lists functions that are called after the drain, before the service waits for open
+	// requests. For example, one may end the service's long polls.
 	Stopping []func()
 	// Close lists the functions that close stores and clients after the loops have ended. They are
 	// called in reverse order, because a later dependency may use an earlier one.

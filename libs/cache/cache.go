@@ -6,12 +6,13 @@
 // keeps serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys, and the cache numbers the invalidations.
-// An entry records the latest number when its load started. A lookup records the latest number when
-// it ran. [Cache.Current] compares these with the number of the key's last invalidation. This way,
-// a value that was read before a change is never served, even if it was stored after the change.
-// Deleting the key from the cache would not prevent that race. While the stream is interrupted
-// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot tell
-// whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads the value again.
+// An entry records the latest number at the start of its load, and a lookup records the latest
+// number at its own time. [Cache.Current] compares these with the number of the key's last
+// invalidation. This way, a value that was read before a change is never served, even if it was
+// stored after the change. Deleting the key from the cache would not prevent that race. While the
+// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the
+// caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads
+// the value again.
 package cache
 
 import (
@@ -322,7 +323,7 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 	return Lookup[V]{}, err
 }
 
-// next returns the key's next load.
+// next returns the key's next load, and queues it if necessary.
 func (c *Cache[V]) next(key string) *verification[V] {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()

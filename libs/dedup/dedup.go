@@ -84,8 +84,8 @@ type Pace struct {
 	What string
 	// Every is the pause between two rounds.
 	Every time.Duration
-	// Idle is the longest pause after a round that found no work. Zero means Every. It bounds how
-	// late the sweep finds work after a lost wake-up.
+	// Idle is the longest pause after a round that found no work. 0 means Every. It bounds how late
+	// the sweep finds work after a lost wake-up.
 	Idle time.Duration
 }
 

@@ -49,7 +49,7 @@ func TestIconsAreWellFormedAndHidden(t *testing.T) {
 	}
 }
 
-// Browsers silently ignore a rule whose custom property is not defined.
+// Browsers silently ignore a rule that uses an undefined custom property.
 func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	t.Parallel()
 	css := design.Stylesheet.Bytes

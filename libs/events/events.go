@@ -12,8 +12,8 @@ import (
 // subscribers branch on them, so they are never renamed.
 type Type string
 
-// Event types. Changes to the access, captions, thumbnail or takedown of a video are VideoUpdated.
-// Archiving, moving or taking down a link is LinkUpdated.
+// Event types. A change to the access, captions, thumbnail or takedown of a video has the type
+// VideoUpdated. Archiving, moving or taking down a link has the type LinkUpdated.
 const (
 	LinkCreated Type = "link.created"
 	LinkUpdated Type = "link.updated"

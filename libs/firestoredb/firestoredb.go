@@ -1,5 +1,4 @@
-// Package firestoredb gives the services access to Firestore. They access it only through this
-// package.
+// Package firestoredb is the only way in which the services access Firestore.
 //
 // Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so that
 // callers do not wait for their deadlines. Calls return this package's errors: [ErrNotFound],
@@ -142,8 +141,8 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Conte
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
-// Map converts an error of the client library into an error of this package. Errors that already
-// have an apierr code do not change.
+// Map converts an error of the client library into an error of this package. It returns errors that
+// already have an apierr code unchanged.
 func Map(err error) error {
 	if err == nil {
 		return nil
@@ -306,7 +305,7 @@ func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// Sift decodes documents. It returns the documents that cannot be decoded separately.
+// Sift decodes documents. It returns the documents that cannot be decoded in broken.
 func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Broken) {
 	out = make([]T, 0, len(snaps))
 	for _, snap := range snaps {

@@ -43,7 +43,7 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity returns a string that differs between all databases that exist at the same time. It
+// Identity returns a string that is unique among all databases that exist at the same time. It
 // consists of the database's name and a random id that was generated when the database was first
 // used. A backup that is restored under another name has the same id but a different name. A new
 // empty database with the same name has a different id. If a backup replaces a database of the same

@@ -176,8 +176,8 @@ func isJSON(contentType string) bool {
 	return err == nil && media == fiber.MIMEApplicationJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
 }
 
-// DecodeObject is [Decode] for a single JSON object, such as an item of a bulk request. It parses
-// as strictly. schema may be nil.
+// DecodeObject is [Decode] for a single JSON object, such as an item of a bulk request. It is
+// equally strict. schema may be nil.
 func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, error) {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -394,8 +394,8 @@ func (p *parser) array(depth int) ([]any, error) {
 }
 
 // tame limits the cost of validating numbers. Schemas compare exact fractions, and the exact value
-// of 1e999999 has a million digits. tame therefore replaces a long number by the nearest float64,
-// and a number out of range by ±1e309, which exceeds every bound in a schema.
+// of 1e999999 has a million digits. tame therefore replaces a long number with the nearest float64,
+// and a number out of range with ±1e309, which exceeds every bound in a schema.
 func tame(number json.Number) json.Number {
 	const plain = 40 // longer than any number that a field accepts
 	if len(number) <= plain && !strings.ContainsAny(string(number), "eE") {

@@ -171,7 +171,7 @@ func (f *Fields) addBody(body []byte) {
 	}
 }
 
-// addUnknown rejects unknown names in the object at the path at.
+// addUnknown rejects unknown names. at is the path of the object that contains them.
 func (f *Fields) addUnknown(at, names []string) {
 	var known []string
 	if s := schemaAt(f.schema, at); s != nil {

@@ -122,8 +122,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "missing key", method: "GET", path: "/api/v1/links/1", status: 401, code: "MISSING_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel"`}},
 		{name: "unknown key", method: "GET", path: "/api/v1/links/1", key: "x", status: 401, code: "INVALID_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel", error="invalid_token"`}},
-		{name: "other scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
-		{name: "two keys", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "unsupported scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "two Authorization headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
 		{name: "scheme in lower case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
 		{name: "plan that is too low", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
 		{name: "missing scope and plan that is too low", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
@@ -131,7 +131,7 @@ func TestRefusals(t *testing.T) {
 		{name: "exhausted limit, suspended account and missing scope", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
 		{name: "unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
 		{name: "path in another case", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
-		{name: "other method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
+		{name: "unsupported method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
 		{name: "panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
 		{name: "unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
 		{name: "dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
@@ -163,7 +163,7 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
-				t.Errorf("X-Request-Id = %q, want the non-empty id of the body %v", id, body)
+				t.Errorf("X-Request-Id = %q, want a non-empty id, as in the body %v", id, body)
 			}
 			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
 				t.Errorf("docUrl = %v, want the anchor of the code", fault["docUrl"])
@@ -205,7 +205,7 @@ func TestOnlyStrictJSONIsRead(t *testing.T) {
 		good       bool
 	}{
 		{"object", `{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}`, true},
-		{"white space around", " \r\n\t{} ", true},
+		{"surrounding white space", " \r\n\t{} ", true},
 		{"huge number", `{"a":1e999}`, true},
 		{"deepest allowed nesting", deep(31), true},
 		{"nothing", ``, false},

@@ -20,7 +20,7 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown. The levels of headings begin at lowest: h1 becomes h2 if lowest is 2.
+// toHTML renders Markdown. Heading levels start at lowest: if lowest is 2, an h1 becomes an h2.
 // Links to documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML { return documentHTML("", written, lowest) }
 
@@ -29,7 +29,7 @@ func documentHTML(guide, written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	var links []*ast.Link
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // cannot fail, because the function always returns nil
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // cannot fail: the function returns nil
 		switch n := n.(type) {
 		case *ast.Heading:
 			n.Level = max(n.Level, lowest)
@@ -40,7 +40,7 @@ func documentHTML(guide, written string, lowest int) template.HTML {
 		}
 		return ast.WalkContinue, nil
 	})
-	for _, l := range links { // not during the walk, because the tree must not change then
+	for _, l := range links { // not during the walk, which must not change the tree
 		if to, served := target(guide, string(l.Destination)); served {
 			l.Destination = []byte(to)
 			continue

@@ -58,7 +58,7 @@ func (e *APIError) Error() string {
 // refused or broke, the attempt timed out, or the response was not JSON where the API sends JSON.
 // The call may have taken effect. It is also returned for a 412 that follows such an attempt,
 // because that attempt may have made the change. If the caller's ctx has ended, errors.Is(err,
-// ctx.Err()) is true, for an [APIError] too.
+// ctx.Err()) is true, even for an [APIError].
 type ConnectionError struct {
 	Method, Path string
 	Err          error // the error of the last attempt

@@ -44,8 +44,7 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 			return v, v.Error
 		}
 		if held {
-			// The wait is short, because progress writes no events and seen must be called with it
-			// too.
+			// Wait only briefly: progress has no events, and seen must be called with it too.
 			page, err := c.ListEvents(ctx, ListEventsQuery{Object: id, After: &after, Wait: new(5)})
 			if held = err == nil; held {
 				if page.NextCursor != nil {

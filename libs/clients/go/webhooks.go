@@ -34,9 +34,8 @@ func (e *WebhookError) Error() string { return ErrWebhook.Error() + ": " + e.Mes
 func (e *WebhookError) Is(target error) bool { return target == ErrWebhook }
 
 // VerifyWebhook checks that a message is recent and was signed with secret (whsec_…). Pass recently
-// rotated secrets as older. body is the unchanged body of the request, before any parsing. Header
-// names may be in any case. A message that is sent again has the same webhook-id header. The error
-// is a *[WebhookError].
+// rotated secrets as older. body is the raw body of the request. Header names may be in any case. A
+// message that is sent again has the same webhook-id header. The error is a *[WebhookError].
 func VerifyWebhook(secret string, header http.Header, body []byte, older ...string) error {
 	return verifyWebhook(append([]string{secret}, older...), header, body, time.Now())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
-// Reader is a Firestore client, or a service's wrapper of it.
+// Reader is a Firestore client, or a service's wrapper around one.
 type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }

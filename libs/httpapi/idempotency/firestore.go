@@ -40,8 +40,8 @@ const (
 	// after a crash need not wait long. If a slow attempt loses its turn, the request runs twice,
 	// which is harmless.
 	turn = 3 * time.Second
-	// maxSealed limits a sealed response, so that the response and the other fields fit into the 1
-	// MiB of a Firestore document.
+	// maxSealed limits a sealed response, so that a document with the response and the other fields
+	// is smaller than Firestore's limit of 1 MiB.
 	maxSealed = 1<<20 - 8<<10
 )
 

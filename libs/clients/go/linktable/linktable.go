@@ -30,7 +30,7 @@ const (
 	JSONLines = "jsonl"
 )
 
-// DefaultHost is the domain of a row with a link on the default short host.
+// DefaultHost is the DomainID of a link on the default short host.
 const DefaultHost = "default"
 
 // Row is one line of a table.
@@ -40,8 +40,8 @@ type Row struct {
 	Host     string // the host of the link's short address in the source, in lower case
 	DomainID string // the id in the deployment that wrote the file, or DefaultHost; "" if unknown
 	Bad      string // why the row cannot be sent, or ""
-	// Cells holds the non-empty cells of the row by the names of [Columns]. [Write] writes them,
-	// for example to a table of rows to correct.
+	// Cells holds the non-empty cells of the row, keyed by the names in [Columns]. [Write] writes
+	// them, for example to a table of rows to correct.
 	Cells map[string]string
 }
 
