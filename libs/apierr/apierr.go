@@ -1,8 +1,7 @@
-// Package apierr defines every error that callers of Linkreel can see. Code that knows
-// why a request cannot be served returns an [Error] with a [Code]. The code alone decides
-// the HTTP status, in one table, and only httpapi writes the body. Any other error
-// reaches the caller as an opaque INTERNAL, so paths, stack traces and store names do not
-// leak.
+// Package apierr defines every error that callers of Linkreel can see. A function that knows why a
+// request cannot be served returns an [Error] with a [Code]. A single table maps codes to HTTP
+// statuses, and only httpapi writes the body. Any other error reaches the caller as an opaque
+// INTERNAL, so paths, stack traces and store names do not leak.
 package apierr
 
 import (
@@ -158,7 +157,7 @@ const (
 	Reserved      DetailCode = "reserved"
 	SelfReference DetailCode = "self_reference"
 
-	// BlockedDestination means that the operator does not allow the host.
+	// BlockedDestination means that the operator does not allow the destination's host.
 	BlockedDestination DetailCode = "blocked_destination"
 
 	Unknown DetailCode = "unknown"
@@ -199,7 +198,7 @@ type Error struct {
 	Err        error
 }
 
-// New returns an error whose message the caller may see.
+// New returns an error with a message for the caller.
 func New(code Code, message string) *Error { return &Error{Code: code, Message: message} }
 
 // Wrap is [New] with a cause for the log.

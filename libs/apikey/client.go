@@ -55,9 +55,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the result of authenticating one request whose key was accepted. The caller must
-// still reject the request if Limit.Allowed is false, or if the principal is suspended or lacks the
-// required plan or scope.
+// Decision is the result for a request with an accepted key. The caller must still reject the
+// request if Limit.Allowed is false, or if the principal is suspended or lacks the required plan or
+// scope.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
 	Limit     Limit

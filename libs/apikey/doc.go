@@ -7,8 +7,8 @@
 //   - A request with a known key costs one Redis round trip: one script takes a
 //     token from the account's bucket and compares the cached record with the
 //     account's version.
-//   - After a call that revokes a key, changes a plan or suspends an account has returned,
-//     no replica accepts the old state. The caller writes Firestore first, then calls
+//   - After a call that revokes a key, changes a plan or suspends an account has returned, no
+//     replica accepts the old state. The caller writes to Firestore first, then calls
 //     [Client.InvalidateAccount], then returns.
 //   - A record that was verified more than 5 seconds ago is verified again, regardless of
 //     Redis. Without Redis, or after Redis was restored from older data, a

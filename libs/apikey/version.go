@@ -231,7 +231,7 @@ func (c *Client) retell() {
 				break
 			}
 			c.pendingMu.Lock()
-			// A later change of the same account may have been added in the meantime.
+			// A later change of the same account may have been added since.
 			if c.pending[account] == version {
 				delete(c.pending, account)
 			}

@@ -146,7 +146,7 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 }
 
 // API returns the options of the service's public routes. To compare the bodies of repeated
-// requests, the service stores keyed hashes of them. secret is the key.
+// requests, the service stores keyed hashes of them. secret is the key of the hashes.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

@@ -87,7 +87,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 	}
 	sc := span.SpanContext()
 	if line["logging.googleapis.com/trace"] != "projects/shop/traces/"+sc.TraceID().String() || line["logging.googleapis.com/spanId"] != sc.SpanID().String() || line["logging.googleapis.com/trace_sampled"] != true {
-		t.Errorf("log line %v, want the trace and span of the context", line)
+		t.Errorf("log line = %v, want the trace and span of the context", line)
 	}
 	var f LogFormat
 	if err := f.UnmarshalText([]byte("xml")); err == nil {

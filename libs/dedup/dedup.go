@@ -94,7 +94,8 @@ type Pace struct {
 // it returned an error, the pause is short. Long pauses are stored only in Redis. While Redis is
 // unreachable, and after it has lost its data, every replica sweeps at the full pace.
 func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
-	// The turn ends a little before the next round is due, so that this replica gets it again.
+	// The turn ends shortly before the next round is due, so that this replica can take the next
+	// turn too.
 	if !s.First(ctx, p.What, p.Every*9/10) {
 		return nil
 	}

@@ -159,7 +159,7 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	return fields, nil
 }
 
-// DecodeOptional is [Decode] for an operation whose body is optional.
+// DecodeOptional is [Decode] for an operation with an optional body.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
 	if len(c.Request().Body()) > 0 {
 		return Decode(c, dst)

@@ -428,7 +428,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
 	level := slog.LevelInfo
 	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // so that a public request writes exactly one line
+		level = slog.LevelDebug // so that each public request writes exactly one line
 	}
 	if !a.opt.Log.Enabled(ctx, level) {
 		return

@@ -45,7 +45,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 	return known
 }
 
-// inOneCommit runs a POST whose route has [Access.OneCommit].
+// inOneCommit runs a POST on a route with [Access.OneCommit].
 func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
 	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
 		if c.Response().StatusCode() != fiber.StatusCreated {

@@ -39,7 +39,7 @@ type (
 	}
 )
 
-// late is how long a call may take before it counts as late. Auth makes at most one round trip to
+// late is the time after which a call counts as late. Auth makes at most one round trip to
 // Firestore per call.
 const late = 700 * time.Millisecond
 

@@ -20,7 +20,7 @@ import (
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// File is one response. Serve it with "Cache-Control: no-cache", so that a browser
+// File is the response for one path. Serve it with "Cache-Control: no-cache", so that a browser
 // revalidates it with the ETag and shows a new release at once.
 type File struct {
 	ContentType string

@@ -92,7 +92,7 @@ func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R,
 	return out, nil
 }
 
-// fits returns how many of the first items fit into one request, at least one.
+// fits returns how many of the first items fit into one request, but at least one.
 func fits[T any](items []T) int {
 	size := 0
 	for i, item := range items[:min(BulkMax, len(items))] {

@@ -10,7 +10,7 @@ import (
 // service accepts.
 const followWait = 25
 
-// followPause is the longest pause between two attempts to reach a service that is unreachable.
+// followPause is the longest pause between two attempts to reach an unreachable service.
 const followPause = 10 * time.Second
 
 // FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. It

@@ -25,14 +25,14 @@ func chosen(opts []Option) *options {
 	return o
 }
 
-// IfMatch makes a change only if the record still has this ETag, which [WithResponse] returned when
-// the record was read. If the record has changed, the error has the code PRECONDITION_FAILED. If
-// the change may have been made by an earlier attempt of this call that got no response, the error
-// is a [ConnectionError]. In that case, read the record.
+// IfMatch lets a call change a record only if it still has this ETag, which [WithResponse] returned
+// when the record was read. If the record has changed, the error has the code PRECONDITION_FAILED.
+// If the change may have been made by an earlier attempt of this call that got no response, the
+// error is a [ConnectionError]. In that case, read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
-// IfNoneMatch reads a record only if its ETag is no longer this one. Otherwise the call returns an
-// error for which [IsNotModified] is true.
+// IfNoneMatch lets a call return a record only if its ETag is no longer this one. Otherwise the
+// call returns an error for which [IsNotModified] is true.
 func IfNoneMatch(etag string) Option { return WithHeader("If-None-Match", etag) }
 
 // IdempotencyKey sets the Idempotency-Key of a POST. With it, a program that was interrupted can

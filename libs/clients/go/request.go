@@ -227,7 +227,7 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 			return nil
 		}
 		if unsure != nil && k.method == http.MethodDelete && IsNotFound(err) {
-			return nil // an earlier attempt, whose response was lost, has deleted the record
+			return nil // an earlier attempt has deleted the record, but its response was lost
 		}
 		if unsure != nil && k.method != http.MethodDelete && hasStatus(err, http.StatusPreconditionFailed) {
 			return perhapsOurs(&k, unsure)

@@ -12,10 +12,10 @@ type Field[T any] struct {
 	value     T
 }
 
-// Set returns a field with a new value.
+// Set returns a field that replaces the current value with v.
 func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
 
-// Clear returns a field whose value is removed.
+// Clear returns a field that removes the current value.
 func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
 
 // IsZero lets encoding/json omit a field that is not set.

@@ -48,8 +48,8 @@ type Row struct {
 // Limits of a row.
 const (
 	maxRow = 1 << 20 // bytes of text
-	// maxItem is the maximum size of a link in a request. It exceeds the size of a row whose values
-	// all have the maximum length.
+	// maxItem is the maximum size of a link in a request. It exceeds the size of a row in which
+	// every value has the maximum length.
 	maxItem = 512 << 10
 )
 
@@ -266,7 +266,7 @@ func countryColumns(head []string, at map[string]int) byCountry {
 	return out
 }
 
-// in returns the addresses of a row in the format of Dub's geo.
+// in returns the countries and addresses of a row in the format of Dub's geo.
 func (c byCountry) in(record []string) string {
 	places := map[string]string{}
 	for country, i := range c {
@@ -618,8 +618,8 @@ func tagsIn(list []any) (tags []string) {
 }
 
 // tagsOf splits a cell of tags. Other services separate tags by a comma, a bar or a semicolon, and
-// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain bars and
-// semicolons, so exports of Linkreel are recognised by their columns.
+// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain them, so a
+// cell from an export of Linkreel, which is recognised by its columns, is split only at commas.
 func tagsOf(s string, columns map[string]int) (tags []string) {
 	_, external := columns["external"]
 	_, archived := columns["archived"]

@@ -38,7 +38,7 @@ func main() {
 }
 
 func tour(ctx context.Context, c *client.Client, film string, out io.Writer) error {
-	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // the feed will contain all later changes
+	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // its cursor is the position before all later changes
 	if err != nil {
 		return err
 	}
