@@ -570,10 +570,10 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		"huge version":                 {"hset", "lr:acct:{%s}", "v", "1e308"},
 		"future version":               {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
 		"negative version":             {"hset", "lr:acct:{%s}", "v", "-1"},
-		"version NaN":                  {"hset", "lr:acct:{%s}", "v", "nan"},
+		"version that is NaN":          {"hset", "lr:acct:{%s}", "v", "nan"},
 		"bucket with a huge time":      {"set", "lr:acct:{%s}:t", "9e300"},
 		"bucket with a negative time":  {"set", "lr:acct:{%s}:t", "-9e300"},
-		"bucket NaN":                   {"set", "lr:acct:{%s}:t", "nan"},
+		"bucket with NaN":              {"set", "lr:acct:{%s}:t", "nan"},
 		"bucket of another type":       {"hset", "lr:acct:{%s}:t", "x", "1"},
 		"no incarnation":               {"hset", "lr:acct:{%s}", "e", ""},
 	} {
