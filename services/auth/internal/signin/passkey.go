@@ -26,7 +26,7 @@ type Passkeys struct {
 	sealer *Sealer
 }
 
-// NewPasskeys returns the passkey sign-in for pages of baseURL.
+// NewPasskeys returns the passkey sign-in for the pages under baseURL.
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
@@ -70,7 +70,7 @@ func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentia
 
 type passkeyFlow struct {
 	Session webauthn.SessionData `json:"s"`
-	Holder  string               `json:"h,omitempty"` // the session's hash if a passkey is added
+	Holder  string               `json:"h,omitempty"` // hash of the session, when adding a passkey
 }
 
 // BeginAdd returns the options for a new passkey of the person. sessionHash binds the flow to
@@ -158,15 +158,15 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Keep the error of find, because the library converts every error to a bad request. An
-	// outage of the store must not look like a wrong passkey.
+	// Keep the error that find returns, because the library turns every error into a bad
+	// request. A store outage must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {
 			return nil, failed
 		}
 		if found.PersonID != string(userHandle) {
-			return nil, errors.New("user handle of another person")
+			return nil, errors.New("the user handle belongs to another person")
 		}
 		c, err := credential(found)
 		return holder{id: found.PersonID, credentials: []webauthn.Credential{c}}, err
@@ -185,7 +185,7 @@ func (p *Passkeys) FinishSignIn(
 	return found, f.Session.Challenge, nil
 }
 
-// RefusedPasskey returns the same error for every rejected passkey. It only logs the reason.
+// RefusedPasskey returns the same error for every rejected passkey. The reason is only logged.
 func RefusedPasskey(ctx context.Context, err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {
