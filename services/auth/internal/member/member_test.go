@@ -43,17 +43,17 @@ func TestMayGive(t *testing.T) {
 		for _, given := range identity.Roles() {
 			err := member.MayGive(session(giver), giver.Scopes(), given)
 			if (err == nil) != giver.AtLeast(given) || err != nil && apierr.CodeOf(err) != apierr.InsufficientScope {
-				t.Errorf("MayGive by a %s of the role %s = %v, want success = %v", giver, given, err, giver.AtLeast(given))
+				t.Errorf("MayGive with caller %s and role %s = %v, want success = %v", giver, given, err, giver.AtLeast(given))
 			}
 		}
 	}
 	for _, given := range identity.Roles() {
 		if err := member.MayGive(nil, 0, given); err != nil {
-			t.Errorf("MayGive by the operator of the role %s = %v, want nil", given, err)
+			t.Errorf("MayGive with the operator as caller and role %s = %v, want nil", given, err)
 		}
 		key := &identity.Principal{MemberID: "m", Role: identity.Owner}
 		if err := member.MayGive(key, identity.AllScopes, given); (err == nil) != (given != identity.Owner) {
-			t.Errorf("MayGive by an owner's key of the role %s = %v, want an error only for the owner role", given, err)
+			t.Errorf("MayGive with an owner's key as caller and role %s = %v, want an error only for the owner role", given, err)
 		}
 	}
 }
