@@ -20,14 +20,14 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// holder is a fake of the service links. It has one link, lnk_1, at https://go.example/x.
+// holder is a fake links service. It has one link, lnk_1, at https://go.example/x.
 type holder struct {
 	mu        sync.Mutex
 	states    []string
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
-	stay      chan struct{} // if not nil, an export runs until this channel is closed
+	stay      chan struct{} // if not nil, exports run until this channel is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
@@ -49,7 +49,7 @@ func (h *holder) Erased(context.Context, string) (bool, error) {
 func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
 	line := fmt.Sprintf("{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
 	if h.stay != nil {
-		// Write more than fits into the buffers of the connection.
+		// Write more than the connection's buffers can hold.
 		if _, err := io.WriteString(w, strings.Repeat(line, 3_000)); err != nil {
 			return err
 		}
@@ -108,14 +108,14 @@ func (h *holder) told() string {
 	return strings.Join(h.states, " ")
 }
 
-// withHolder starts auth together with a service that has links.
+// withHolder starts auth together with a fake links service.
 func withHolder(t *testing.T) (replica, *holder) {
 	t.Helper()
 	return beside(t, func(cfg *auth.Config, address string) { cfg.LinksURL = address })
 }
 
-// beside starts auth together with the holder. The settings determine which service the
-// holder replaces.
+// beside starts auth together with a holder. as sets the holder's address in the configuration,
+// and so determines which service it replaces.
 func beside(t *testing.T, as func(cfg *auth.Config, address string)) (replica, *holder) {
 	t.Helper()
 	h := &holder{takedowns: map[string]tenant.Takedown{}}
@@ -161,7 +161,7 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 	}
 	h.set(func() { h.down = true })
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`); got.status != 503 {
-		t.Errorf("with the holder down, the change got %d %s, want 503", got.status, got.body)
+		t.Errorf("with the holder unreachable, the change got %d %s, want 503", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
 		t.Errorf("the account is %s, want the state active", got.body)
@@ -184,7 +184,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		t.Fatalf("deleting got %d %s and the holder got %q, want 202 and the state deleting", got.status, got.body, h.told())
 	}
 	for name, got := range map[string]answer{
-		"lifting":   r.admin("PATCH", path, `{"suspended":false}`),
+		"resuming":  r.admin("PATCH", path, `{"suspended":false}`),
 		"new key":   r.admin("POST", path+"/keys", `{"name":"x"}`),
 		"new owner": r.admin("POST", path+"/sign-in-links", `{"name":"x","role":"owner"}`),
 	} {
@@ -193,7 +193,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		}
 	}
 	if got := r.admin("GET", path, ""); got.status != 200 || got.field(t, "state") != "deleting" {
-		t.Errorf("during the purge GET returned %d %s, want 200 and the state deleting", got.status, got.body)
+		t.Errorf("during the erasure, GET returned %d %s, want 200 and the state deleting", got.status, got.body)
 	}
 	h.set(func() { h.erased = true })
 	eventually(t, "account erased", func() bool { return r.admin("GET", path, "").status == 404 })
@@ -201,7 +201,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		t.Errorf("the key of the erased account got %d %s, want 401", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+other, ""); got.status != 200 || r.api("GET", "/api/v1/account", otherKey, "").status != 200 {
-		t.Error("the other account or its key does not work, want no change")
+		t.Error("the other account or its key no longer works, want both unaffected")
 	}
 }
 
@@ -262,10 +262,10 @@ func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
 		t.Errorf("the account is %s, want the limits of the operator", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":{"links":null,"videos":7}}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":7,"domains":null,"storedBytes":1000}`) {
-		t.Errorf("after resetting one limit the account is %s, want the plan's limit for links", got.body)
+		t.Errorf("after resetting one limit, the account is %s, want the plan's limit for links", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":null}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null}`) {
-		t.Errorf("after resetting all limits the account is %s, want no own limits", got.body)
+		t.Errorf("after resetting all limits, the account is %s, want no limits of its own", got.body)
 	}
 	for _, body := range []string{`{"limits":{"links":0}}`, `{"limits":{"links":-1}}`, `{"limits":{"links":"5"}}`, `{"limits":5}`} {
 		if got := r.admin("PATCH", path, body); got.status != 400 {
@@ -303,7 +303,7 @@ func TestTakedowns(t *testing.T) {
 	}
 	h.set(func() { h.down = true })
 	if got := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"later"}`); got.status != 503 {
-		t.Errorf("with the holder down, a takedown got %d, want 503", got.status)
+		t.Errorf("with the holder unreachable, a takedown got %d, want 503", got.status)
 	}
 	h.set(func() { h.down = false })
 	eventually(t, "takedown in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
@@ -388,8 +388,8 @@ func (r replica) exporter(account string) string {
 	return r.key(account, `{"name":"export","scopes":`+string(list)+`}`)
 }
 
-// An export above the limit is rejected with Retry-After before auth writes any line or the
-// event.
+// An export above the limit is rejected with Retry-After before auth writes anything, including
+// the event.
 func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 	t.Parallel()
 	r, h := withHolder(t)
@@ -433,7 +433,7 @@ func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "another export after the end of the others", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
+	eventually(t, "new export accepted after the others have ended", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
 	got := r.api("GET", "/api/v1/account/export", last, "")
 	if n := strings.Count(string(got.body), `"type":"link"`); got.status != 200 || n != 3_001 {
 		t.Errorf("the export got %d with %d links, want 200 with 3,001", got.status, n)
