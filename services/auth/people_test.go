@@ -178,7 +178,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	statuses := []int{answers[0].status, answers[1].status}
 	slices.Sort(statuses)
 	if !slices.Equal(statuses, []int{200, 409}) {
-		t.Errorf("both owners lowered their own role and got %v, want 200 and 409", statuses)
+		t.Errorf("lowering both owners' roles returned %v, want 200 and 409", statuses)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 	for name, credential := range map[string]string{"session": admin.session, "key": key, "key created by the key": second, "rolled key": third} {
 		for i, at := range []replica{r, other} {
 			if got := at.api("GET", "/api/v1/account", credential, ""); got.status != 401 || got.code() != "API_KEY_REVOKED" {
-				t.Errorf("replica %d: the %s got %d %s, want 401 API_KEY_REVOKED", i, name, got.status, got.body)
+				t.Errorf("replica %d: a request with the %s returned %d %s, want 401 API_KEY_REVOKED", i, name, got.status, got.body)
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		if s.status == 200 {
 			won++
 		} else if s.status != 404 {
-			t.Errorf("a further use of the link got %d %s, want 404", s.status, s.body)
+			t.Errorf("a further use of the link returned %d %s, want 404", s.status, s.body)
 		}
 	}
 	if won != 1 {
@@ -372,7 +372,7 @@ func TestSignInLinkBodies(t *testing.T) {
 	} {
 		got := r.admin("POST", path, body)
 		if got.status != 400 || !slices.Equal(got.details(t), details) {
-			t.Errorf("body %s got %d %s, want 400 with %v", body, got.status, got.body, details)
+			t.Errorf("body %s returned %d %s, want 400 with %v", body, got.status, got.body, details)
 		}
 	}
 	want(t, r.admin("POST", path, `{"memberId":"mem_none"}`), 404, "NOT_FOUND")
@@ -713,7 +713,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 		}
 		want(t, got, 429, "RATE_LIMITED")
 		if got := ask(op, elsewhere, madeUp()); got.status != 401 && op != signin.OpEnd || got.status != 200 && op == signin.OpEnd {
-			t.Errorf("operation %s from another network got %d %s, want no rate limit", op, got.status, got.body)
+			t.Errorf("operation %s from another network returned %d %s, want no rate limit", op, got.status, got.body)
 		}
 	}
 	want(t, ask(signin.OpWho, elsewhere, owner.session), 200, "")

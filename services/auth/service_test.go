@@ -194,7 +194,7 @@ func (r replica) account(plan string) (id, key string) {
 	r.t.Helper()
 	a := r.admin("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`)
 	if a.status != 201 {
-		r.t.Fatalf("creating an account got %d %s, want 201", a.status, a.body)
+		r.t.Fatalf("creating an account returned %d %s, want 201", a.status, a.body)
 	}
 	id = a.field(r.t, "id")
 	return id, r.key(id, `{"name":"all"}`)
@@ -204,7 +204,7 @@ func (r replica) key(account, body string) string {
 	r.t.Helper()
 	k := r.admin("POST", "/admin/v1/accounts/"+account+"/keys", body)
 	if k.status != 201 {
-		r.t.Fatalf("creating a key got %d %s, want 201", k.status, k.body)
+		r.t.Fatalf("creating a key returned %d %s, want 201", k.status, k.body)
 	}
 	return k.field(r.t, "key")
 }
@@ -236,7 +236,7 @@ func TestOperatorAPI(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspend":false}`), 400, "VALIDATION_ERROR")
 	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
 	if same.status != 200 || same.field(t, "plan") != "business" {
-		t.Errorf("an empty PATCH got %d %s, want 200 without a change", same.status, same.body)
+		t.Errorf("an empty PATCH returned %d %s, want 200 without a change", same.status, same.body)
 	}
 	key := r.admin("POST", "/admin/v1/accounts/"+id+"/keys", `{"name":"k","scopes":["links:read"],"expiresAt":"2099-01-01T00:00:00Z"}`)
 	want(t, key, 201, "")
@@ -293,7 +293,7 @@ func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 	r := start(t, cfg)
 	for _, token := range []string{"", " ", "x"} {
 		if a := r.call("admin", "GET", "/admin/v1/accounts/acc_1", "", "", "Authorization", "Bearer "+token); a.status != 401 {
-			t.Errorf("token %q got %d, want 401", token, a.status)
+			t.Errorf("a request with token %q returned %d, want 401", token, a.status)
 		}
 	}
 }
@@ -422,11 +422,11 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
 	if strip(foreign) != strip(absent) {
-		t.Errorf("the key of another account got %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
+		t.Errorf("the key of another account returned %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
 	}
 	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
 	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {
-		t.Errorf("a key created by an expiring key got %d %s, want 201 with an expiry", inherited.status, inherited.body)
+		t.Errorf("creating a key with an expiring key returned %d %s, want 201 with an expiry", inherited.status, inherited.body)
 	}
 }
 
@@ -555,7 +555,7 @@ func TestTheHundredthKeyIsTheLast(t *testing.T) {
 	for i := range 99 {
 		a := r.api("POST", "/api/v1/keys", key, fmt.Sprintf(`{"name":"%d"}`, i))
 		if a.status != 201 {
-			t.Fatalf("creating key %d got %d %s, want 201", i+2, a.status, a.body)
+			t.Fatalf("creating key %d returned %d %s, want 201", i+2, a.status, a.body)
 		}
 		last = a.field(t, "id")
 	}
@@ -576,7 +576,7 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, first, 201, "")
 	second := post()
 	if second.status != 201 || !bytes.Equal(first.body, second.body) || second.header.Get("Idempotent-Replayed") != "true" || second.header.Get("Location") != first.header.Get("Location") {
-		t.Errorf("the replay got %d %s with header %v, want the first response %s", second.status, second.body, second.header, first.body)
+		t.Errorf("the replay returned %d %s with header %v, want the first response %s", second.status, second.body, second.header, first.body)
 	}
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"twice"}`, "Idempotency-Key", "only-once"), 422, "IDEMPOTENCY_KEY_REUSED")
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"x"}`, "Idempotency-Key", strings.Repeat("k", 256)), 400, "VALIDATION_ERROR")
@@ -602,7 +602,7 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 			continue
 		}
 		if !bytes.Equal(first.body, again.body) {
-			t.Errorf("the retry got %d %s, want the first response %s", again.status, again.body, first.body)
+			t.Errorf("the retry returned %d %s, want the first response %s", again.status, again.body, first.body)
 		}
 		break
 	}
@@ -628,7 +628,7 @@ func TestAHundredTwinsMakeOneKey(t *testing.T) {
 			case a.status == 201:
 				bodies[string(a.body)]++
 			case a.code() != "IDEMPOTENCY_IN_PROGRESS" || a.header.Get("Retry-After") == "":
-				t.Errorf("a concurrent request got %d %s, want 201 or IDEMPOTENCY_IN_PROGRESS with Retry-After", a.status, a.body)
+				t.Errorf("a concurrent request returned %d %s, want 201 or IDEMPOTENCY_IN_PROGRESS with Retry-After", a.status, a.body)
 			}
 		})
 	}
@@ -682,7 +682,7 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 		}
 		if used := keys.Data[0].LastUsedAt; used != nil {
 			if keys.Data[0].ID != made.field(t, "id") || *used%60_000 != 0 || *used < before.UnixMilli() {
-				t.Errorf("the key was last used at %d, want the minute of %d", *used, before.UnixMilli())
+				t.Errorf("lastUsedAt = %d, want the whole minute %d or later", *used, before.UnixMilli())
 			}
 			return
 		}
@@ -752,12 +752,12 @@ func TestSite(t *testing.T) {
 		}
 		again := r.api("GET", path, "", "", "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag"))
 		if again.status != 304 || len(again.body) != 0 || again.header.Get("Content-Encoding") != "" {
-			t.Errorf("%s, compressed, with If-None-Match got %d with header %v, want 304 without a body", path, again.status, again.header)
+			t.Errorf("%s, compressed, with If-None-Match returned %d with header %v, want 304 without a body", path, again.status, again.header)
 		}
 	}
 	docs := r.api("GET", "/openapi.yaml", "", "")
 	if again := r.api("GET", "/openapi.yaml", "", "", "If-None-Match", docs.header.Get("ETag")); again.status != 304 || len(again.body) != 0 {
-		t.Errorf("a request with If-None-Match got %d, want 304 without a body", again.status)
+		t.Errorf("a request with If-None-Match returned %d, want 304 without a body", again.status)
 	}
 }
 
@@ -780,16 +780,16 @@ func TestInternalVerification(t *testing.T) {
 	body := `{"hash":"` + parsed.Hash() + `"}`
 	for _, token := range []string{"", "x", adminToken, key} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", token, body); a.status != 401 {
-			t.Errorf("verification with token %q got %d, want 401", token, a.status)
+			t.Errorf("verification with token %q returned %d, want 401", token, a.status)
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
 	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":2,`)) {
-		t.Errorf("verification got %d %s, want 200 with the plan and without the key", a.status, a.body)
+		t.Errorf("verification returned %d %s, want 200 with the plan and without the key", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
-			t.Errorf("verification with body %q got %d, want 400", bad, a.status)
+			t.Errorf("verification with body %q returned %d, want 400", bad, a.status)
 		}
 	}
 }
@@ -810,7 +810,7 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
-			t.Errorf("token %q on %s got %d, want %d", tt.token, tt.path, a.status, tt.status)
+			t.Errorf("token %q on %s returned %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }
@@ -822,7 +822,7 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 	c.Firestore.ResetStats()
 	for i := range 10_000 {
 		if a := r.api("GET", "/api/v1/account", fmt.Sprintf("lr_live_%038d", i), ""); a.status != 401 {
-			t.Fatalf("a malformed key got %d %s, want 401", a.status, a.body)
+			t.Fatalf("a request with a malformed key returned %d %s, want 401", a.status, a.body)
 		}
 	}
 	calls := c.Firestore.Stats().Calls
@@ -873,17 +873,17 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 		secret := made.field(t, "key")
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.status != 200 && got.status != 429 {
-				t.Fatalf("before the revocation the key got %d %s, want 200 or 429", got.status, got.body)
+				t.Fatalf("before the revocation, a request with the key returned %d %s, want 200 or 429", got.status, got.body)
 			}
 		}
 		path := "/admin/v1/keys/" + made.field(t, "id")
 		if got := []replica{a, b}[i%2].admin("DELETE", path, ""); got.status != 204 {
-			t.Fatalf("revoking the key got %d %s, want 204", got.status, got.body)
+			t.Fatalf("revoking the key returned %d %s, want 204", got.status, got.body)
 		}
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.code() != "API_KEY_REVOKED" {
 				accepted++
-				t.Errorf("trial %d: a revoked key got %d %s, want 401", i, got.status, got.body)
+				t.Errorf("trial %d: a request with the revoked key returned %d %s, want 401", i, got.status, got.body)
 			}
 		}
 	}
@@ -893,7 +893,7 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 		for _, r := range []replica{a, b} {
 			want := strconv.Itoa(map[string]int{"free": 60, "enterprise": 3000, "creator": 600}[plan])
 			if got := r.api("GET", "/api/v1/account", key, ""); got.header.Get("X-RateLimit-Limit") != want {
-				t.Errorf("after change %d to plan %s the limit is %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
+				t.Errorf("after change %d to plan %s, the limit is %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
 			}
 		}
 	}
@@ -914,7 +914,7 @@ func TestRoutesAreThoseOfTheContract(t *testing.T) {
 		}
 		a := r.call(server, route.Method, strings.ReplaceAll(route.Path, "{id}", "x"), "", "")
 		if a.status != 401 {
-			t.Errorf("%s %s without a key got %d, want 401", route.Method, route.Path, a.status)
+			t.Errorf("%s %s without a key returned %d, want 401", route.Method, route.Path, a.status)
 		}
 	}
 }
@@ -933,7 +933,7 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.api("GET", "/api/v1/account", key.Secret(), ""); a.status != 200 || a.field(t, "id") != id {
-		t.Errorf("the key of the first account got %d %s, want 200 with the account", a.status, a.body)
+		t.Errorf("a request with the key of the first account returned %d %s, want 200 with the account", a.status, a.body)
 	}
 	demo, err := auth.EnsureDemo(t.Context(), db, identity.Creator, "")
 	if err != nil {

@@ -51,7 +51,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		`{"name":"New","defaultDomainId":""}`: "DOMAIN_NOT_FOUND", `[]`: "INVALID_JSON",
 	} {
 		if got := set(body); got.code() != code {
-			t.Errorf("PATCH with %s got %d %s, want %s", body, got.status, got.body, code)
+			t.Errorf("PATCH with %s returned %d %s, want %s", body, got.status, got.body, code)
 		}
 	}
 	h.set(func() { h.down = true })
@@ -75,13 +75,13 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	first := tag()
 	if got := set(`{"name":"One"}`, first); got.status != 200 || got.header.Get("ETag") == first || got.header.Get("ETag") != tag() {
-		t.Fatalf("PATCH got %d %s with ETag %s, want 200 and an ETag other than %s", got.status, got.body, got.header.Get("ETag"), first)
+		t.Fatalf("PATCH returned %d %s with ETag %s, want 200 and an ETag other than %s", got.status, got.body, got.header.Get("ETag"), first)
 	}
 	want(t, set(`{"name":"Two"}`, first), 412, "PRECONDITION_FAILED")
 	want(t, set(`{"defaultDomainId":"dom_good"}`, first), 412, "PRECONDITION_FAILED")
 	second := tag()
 	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
-		t.Errorf("PATCH with the current ETag got %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
+		t.Errorf("PATCH with the current ETag returned %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
 	}
 	// Changes by the operator do not change the revision of the settings.
 	third := tag()

@@ -60,7 +60,7 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	links.down = false
 	for range 2 { // the second iteration must not call links again
 		if _, err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
-			t.Errorf("Repeat after the outage returned %v and links got %v, want nil and one suspension", err, links.told)
+			t.Errorf("Repeat after the outage returned %v and links was called with %v, want nil and one suspension", err, links.told)
 		}
 	}
 	links.told = nil
@@ -74,7 +74,7 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 	links.erased = true
 	if _, err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
-		t.Errorf("Repeat after the erasure returned %v and links got %v, want nil and four calls", err, links.told)
+		t.Errorf("Repeat after the erasure returned %v and links was called with %v, want nil and four calls", err, links.told)
 	}
 	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
 		t.Errorf("Account after the erasure returned %v, want %v", err, account.ErrNoAccount)
@@ -161,7 +161,7 @@ func TestUnreadableRecordsHideNoOther(t *testing.T) {
 		t.Errorf("Repeat returned %v and error %v, want true and an error of bounded length about unreadable records", found, err)
 	}
 	if !slices.Contains(links.told, "acc_101 suspended") {
-		t.Errorf("links got %v, want the suspension of acc_101", links.told)
+		t.Errorf("links was called with %v, want the suspension of acc_101", links.told)
 	}
 	if got, err := w.Takedown(t.Context(), "tkd_101"); err != nil || got.Phase != tenancy.InForce {
 		t.Errorf("the last takedown is %+v (error %v), want it in force", got, err)
