@@ -65,8 +65,8 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 }
 
 // open returns a store without Redis. The events service gets no wake-up, but its sweep finds
-// the new events. No replica needs to be notified, because the account is new or being
-// restored, so no replica has cached it.
+// the new events. The account is new or being restored, so no replica has cached it and none
+// needs to be notified.
 func open(db *firestoredb.DB) *store.Store {
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
 	records.TellAuthority(func(context.Context, string, int64) {})

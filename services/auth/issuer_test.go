@@ -282,7 +282,7 @@ func TestGroupsGiveRoles(t *testing.T) {
 	} {
 		i.as("ada", map[string]any{"groups": step.groups, "name": "Ada"})
 		if got := role(); got != step.want {
-			t.Errorf("with the groups %v the role is %s, want %s", step.groups, got, step.want)
+			t.Errorf("with the groups %v, the role is %s, want %s", step.groups, got, step.want)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 		"key with few scopes gives the member role":                  r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
 		"key with few scopes invites an admin":                       r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
 		"key without the scope lists members":                        r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
-		"key with the default scopes invites":                        r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"key with the default scopes invites a viewer":               r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
 		"403 takes precedence over 400 and 404":                      narrowPatch(r, narrow),
 		"key of an admin requests an invitation with the owner role": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {

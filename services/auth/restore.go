@@ -165,7 +165,7 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 }
 
 // patience is how long [EndAgain] waits in total for a database that does not respond. It is
-// much longer than a failover, and much longer than a circuit breaker rejects calls after an
+// much longer than a failover takes, and much longer than a circuit breaker stays open after an
 // outage.
 const patience = time.Minute
 

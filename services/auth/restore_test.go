@@ -251,7 +251,7 @@ func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	db := firestoredb.Use(w.Client(t), 10*time.Second)
-	if _, err := db.Identity(t.Context()); err != nil { // as the first service to start would
+	if _, err := db.Identity(t.Context()); err != nil { // as the first service to start does
 		t.Fatal(err)
 	}
 	if _, err := w.Client(t).Collection("accounts").Doc("acc_broken").Set(t.Context(), map[string]any{"version": "x"}); err != nil {

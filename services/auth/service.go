@@ -133,7 +133,7 @@ func (a Audit) open(ctx context.Context, folder func(string) (trail.Folder, erro
 // OIDC configures the identity provider that people sign in with. Without an issuer, they sign
 // in with passkeys and one-time links.
 type OIDC struct {
-	// Issuer is the provider's address, spelled exactly as the provider does.
+	// Issuer is the provider's address, exactly as the provider spells it.
 	Issuer       string `env:"ISSUER"`
 	ClientID     string `env:"CLIENT_ID"`
 	ClientSecret string `env:"CLIENT_SECRET"`

@@ -331,7 +331,7 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 		eventually(t, "the message is delivered", func() bool { return len(rec.messages()) == 2 })
 		d := r.deliveries(key, h.ID, "").Data[0]
 		if gap := d.Attempts[0].At + 7_000; len(d.Attempts) == 2 && d.Attempts[1].At < gap {
-			t.Errorf("the second attempt was %d ms too early", gap-d.Attempts[1].At)
+			t.Errorf("the second attempt was %d ms too early, want it after the pause in Retry-After", gap-d.Attempts[1].At)
 		}
 	})
 	t.Run("ten attempts on schedule", func(t *testing.T) {

@@ -42,7 +42,7 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
 	eventually(t, "the event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-	w.forward(8 * time.Hour) // past every time at which a delivery becomes due without its lane
+	w.forward(8 * time.Hour) // later than any time at which a deferred delivery becomes due
 	w.change("acc_a", libevents.LinkCreated, "lnk_3", map[string]any{})
 	eventually(t, "the next event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
 	var shown struct{ Enabled, Paused bool }

@@ -266,7 +266,7 @@ func every(lines []string, words ...string) (out []string) {
 func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// One replica detects the change, and the other holds the request.
+	// Hold a request at each replica: one of them places the event and must inform the other.
 	r, second := w.start(), w.start()
 	key := w.key("acc_a", identity.Free)
 	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{})

@@ -67,7 +67,7 @@ func newWorld(t testing.TB) *world {
 		SweepEvery: 200 * time.Millisecond, CallTimeout: 2 * time.Second,
 	}
 	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
-	if _, err := w.db.Identity(t.Context()); err != nil { // as the first service to start would
+	if _, err := w.db.Identity(t.Context()); err != nil { // as the first service to start does
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.Redis.URL})

@@ -79,7 +79,7 @@ type Change struct {
 	Name      *string
 	Plan      *identity.Plan
 	Suspended *bool
-	// Limits returns the new limits of the account. It may be called several times.
+	// Limits computes the new limits from the current ones. It may be called several times.
 	Limits func(Limits) Limits
 	// DefaultDomainID may be "", which means the default short host.
 	DefaultDomainID *string

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store is the storage of accounts and keys.
+// Store stores accounts and keys.
 type Store interface {
 	// Account looks up an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)

@@ -42,7 +42,7 @@ type Credentials interface {
 	// Key looks up a key of an account by its public id. It returns account.ErrNoKey if there
 	// is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
-	// Look returns the reads that look up members.
+	// Look returns look-ups of members and their records.
 	Look(ctx context.Context) member.Reads
 	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the
 	// key or session was erased in the meantime.
@@ -132,8 +132,8 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 // last use of those keys appears older than it is.
 const maxUsed = 100_000
 
-// sessionStep is the precision of a session's last use. The last use serves only to end
-// sessions after hours without activity, so minutes do not matter.
+// sessionStep is the precision of a session's last use. The last use is needed only to end
+// sessions after hours of inactivity, so minutes do not matter.
 const sessionStep = 5 * time.Minute
 
 // note marks a key as used in this minute, unless its record already says so. Clients verify an

@@ -59,7 +59,7 @@ type Tx interface {
 	UseOnce(name string, until time.Time)
 }
 
-// Store is the storage of members, links, sessions and identities.
+// Store stores members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
 	// GroupMembers lists the group-based members of all accounts.
@@ -229,9 +229,9 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 	return n + len(sessions), err
 }
 
-// LapseEvery bounds how long a membership and its keys remain after the provider's
-// confirmation has expired. Sessions end exactly when it expires. Each run reads all
-// group-based memberships, at most [MaxMembers].
+// LapseEvery bounds how long a membership and its keys outlive the provider's confirmation.
+// Sessions end exactly when the confirmation expires. Each run reads all group-based
+// memberships, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
 // EndLapsed ends the group-based memberships that the identity provider has not confirmed in

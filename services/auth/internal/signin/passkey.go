@@ -57,7 +57,7 @@ func Work(baseURL string) bool {
 	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// holder is a person in the form that the WebAuthn library needs.
+// holder represents a person for the WebAuthn library.
 type holder struct {
 	id, name    string
 	credentials []webauthn.Credential
@@ -115,7 +115,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
-		return member.Passkey{}, fmt.Errorf("keep passkey: %w", err)
+		return member.Passkey{}, fmt.Errorf("encode passkey: %w", err)
 	}
 	return member.Passkey{Hash: credentialHash(c.ID), Credential: text}, nil
 }
@@ -180,7 +180,7 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, errors.New("the signature counter decreased, so a copy of the key may be in use"))
 	}
 	if found.Credential, err = json.Marshal(c); err != nil {
-		return member.Passkey{}, "", fmt.Errorf("keep passkey: %w", err)
+		return member.Passkey{}, "", fmt.Errorf("encode passkey: %w", err)
 	}
 	return found, f.Session.Challenge, nil
 }

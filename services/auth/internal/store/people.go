@@ -69,7 +69,7 @@ func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 	return many(s.look(ctx), members, s.where(members.collection, "fromGroups", true))
 }
 
-// inAtOnce is the maximum number of values in an "in" filter of Firestore.
+// inAtOnce is the maximum number of values in a Firestore "in" filter.
 const inAtOnce = 30
 
 // WaysOf lists the identities and passkeys of these people.

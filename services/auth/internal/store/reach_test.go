@@ -149,11 +149,11 @@ func (s *scene) opens() string {
 	s.sessions = append(s.sessions, third)
 	for _, x := range s.sessions {
 		if x.AccountID == s.two.ID {
-			return "a session by " + x.How
+			return "a session opened by " + x.How
 		}
 		for _, to := range []string{s.patTwo.MemberID, s.pat.MemberID} {
 			if y, err := s.people.Switch(ctx, x.Hash, to, s.browser()); err == nil && y.AccountID == s.two.ID {
-				return "switching from a session by " + x.How
+				return "switching from a session opened by " + x.How
 			}
 		}
 		p, err := s.people.Profile(ctx, x.Hash)
@@ -162,7 +162,7 @@ func (s *scene) opens() string {
 		}
 		for _, m := range p.Memberships {
 			if m.AccountID == s.two.ID {
-				return "the list of accounts in a session by " + x.How
+				return "the list of accounts in a session opened by " + x.How
 			}
 		}
 	}
@@ -396,7 +396,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 				s.join()
 			}
 			if how := s.opens(); how != "" {
-				t.Errorf("Mallory can get access to the other account by: %s", how)
+				t.Errorf("Mallory can get access to the other account through %s, want no access", how)
 			}
 			// Pat must still have access.
 			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {

@@ -106,10 +106,10 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	a.Deleting = true
 	w.put(t, a)
 	for what, err := range map[string]error{
-		"session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
-		"session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
-		"session by a provider": join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
-		"session by a switch":   join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
+		"link sign-in":          join(people.UseLink(ctx, link, "", nil, "", browser)),
+		"passkey sign-in":       join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
+		"provider sign-in":      join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
+		"account switch":        join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
 		"link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
 		"link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
 		"invitation":            join(people.UseLink(ctx, invited, "", nil, "", browser)),
@@ -268,7 +268,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		versions = append(versions, now.Version)
 	}
 	if versions[0] != versions[1] {
-		t.Errorf("after two calls of EndLapsed the account has the versions %v, want them equal", versions)
+		t.Errorf("the account versions after two calls of EndLapsed are %v, want them equal", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
 		t.Errorf("the key of the last owner is not revoked (error %v), want it revoked", err)

@@ -180,8 +180,8 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Before the response, write everything that a restore must repeat to the trail. Log the
-	// change even if that fails.
+	// Before the response, write to the trail whatever a restore must repeat. Log the change
+	// even if this fails.
 	for i := range ended {
 		ended[i].At = change.At()
 	}

@@ -340,7 +340,7 @@ func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
 	}
 	got, err := b.Key(t.Context(), a.ID, k.ID)
 	if d := cmp.Diff(k, got); err != nil || d != "" {
-		t.Errorf("Key of the revoked key returned error %v and a different key (-want +got):\n%s", err, d)
+		t.Errorf("Key after the revocation returned error %v and a different key (-want +got):\n%s", err, d)
 	}
 	if got, err := b.Account(t.Context(), a.ID); err != nil || got.Version != a.Version+1 {
 		t.Errorf("Account after the revocation returned %+v and error %v, want the next version", got, err)

@@ -282,8 +282,8 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
-// PutTakedown writes a takedown. If this starts or ends the takedown, it also writes that to
-// the trail.
+// PutTakedown writes a takedown. It also writes the start or the end of a takedown to the
+// trail.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {

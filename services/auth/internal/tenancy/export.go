@@ -42,7 +42,7 @@ type export struct {
 	end     context.CancelCauseFunc
 }
 
-// errPlaceTaken is the cause with which a long-running export is ended.
+// errPlaceTaken ends a long-running export to make room for another one.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
 	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Store is the storage of accounts and takedowns.
+// Store stores accounts and takedowns.
 type Store interface {
 	account.Store
 	// Accounts lists matching accounts by id, starting after the id after. It reads a bounded
@@ -122,8 +122,7 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 // state. An erasure remains pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
-	// Do not use a shared context that ends with the first error: each holder must be notified
-	// even if another one fails.
+	// Do not use errgroup.WithContext: each holder must be notified even if another one fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -250,11 +249,12 @@ func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown)
 	return t, cmp.Or(s.lift(ctx, t), err)
 }
 
-// orders is how often one call sends its order while earlier takedowns of the same target end.
+// orders is how many times one call sends its order if it keeps finding earlier takedowns that
+// are ending.
 const orders = 3
 
-// order sends the order for a takedown to a holder. If another takedown of the target is in
-// force, order returns it as earlier, even if its note cannot be written to the trail.
+// order asks a holder to take a target down. If another takedown of the target is in force,
+// order returns it as earlier, even if its note cannot be written to the trail.
 func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.Takedown, earlier *Takedown, err error) {
 	unknown := false
 	for range orders {

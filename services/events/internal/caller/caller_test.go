@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// closed has addresses of every block of IANA's special-purpose registries, addresses that clouds
-// use for their own services, and other forms of such addresses.
+// closed lists addresses in every block of IANA's special-purpose registries, addresses that
+// clouds use for their own services, and other notations of such addresses.
 var closed = []string{
 	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -29,7 +29,7 @@ var closed = []string{
 	"5f00::1", "4000::1", "e000::1", "fe80::1", "fe80::1%eth0", "febf::1", "fec0::1", "ff02::1", "ff0e::1",
 }
 
-// privates has addresses that webhooks may call if the installation allows private addresses.
+// privates lists addresses that webhooks may call if the installation allows private addresses.
 var privates = []string{
 	"10.0.0.1", "10.255.255.255", "34.118.224.1", "34.118.239.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
 	"::1", "fc00::1", "fdff::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:192.168.1.1",

@@ -50,7 +50,7 @@ type Store interface {
 	// account. oldest contains the time of each account's oldest such event. next is the
 	// account after which to continue, or "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
-	// Expired lists accounts with expired events among their recent ones.
+	// Expired lists accounts with recent events that have expired.
 	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists an account's events in the outbox, in commit order. Up to sending of them
 	// already have a place, and the others do not. If more is true, the outbox may contain
@@ -76,9 +76,8 @@ type Store interface {
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read, or creates the document of an
-	// in-flight delivery. It returns false if another replica has changed, created or removed the
-	// document.
+	// Save stores a changed delivery, or creates the document of an in-flight delivery. It
+	// returns false if another replica has changed, created or removed the document.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
 	// TakeOver creates documents for in-flight deliveries that have none.
@@ -101,7 +100,8 @@ type Options struct {
 	// Sweep is the interval at which the engine looks for events and deliveries that lost their
 	// wake-up. The default is 10 s.
 	Sweep time.Duration
-	// Lanes is the number of parts of the index of due deliveries. The default is 32.
+	// Lanes is the number of parts into which the index of due deliveries is divided. The
+	// default is 32.
 	Lanes int
 	// Patience is the age at which a sweep assumes that the wake-up of an event was lost. The
 	// default is 2 s.
@@ -268,8 +268,8 @@ func (e *Engine) sweeps(ctx context.Context) {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports the ages. The ages from an earlier sweep would
-			// grow forever here.
+			// Another replica sweeps and reports the ages. Clear those of an earlier sweep of
+			// this replica, because they would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
@@ -306,8 +306,8 @@ func (e *Engine) Released() {
 	}
 }
 
-// Sweep looks once for events and deliveries that lost their wake-up. While there are no
-// expired events or no replays, it looks for those less often.
+// Sweep looks once for events and deliveries that lost their wake-up. It looks for expired
+// events and for replays less often while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)

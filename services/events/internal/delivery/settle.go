@@ -26,7 +26,7 @@ type settler struct {
 	accounts map[string]*turn
 }
 
-// turn is an account that is being settled.
+// turn is the state of an account that is being settled.
 type turn struct {
 	running bool
 	// next is closed after the round that follows the running one. A caller that arrives during
@@ -86,9 +86,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until no event is waiting, and returns the number of its commits. It does not
-// pause during a backlog. Accounts take turns using the slots, for one commit each, so that an
-// account with a single event does not wait for the backlogs of others.
+// round settles an account until no event is waiting, and returns the number of commits. It
+// does not pause during a backlog. Accounts take turns using the slots, for one commit each, so
+// that an account with a single event does not wait for the backlogs of others.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -346,9 +346,9 @@ type Place struct {
 	History History
 }
 
-// Cursor converts a place in an account's feed to a text for callers. Its checksum includes the
-// account, which exposes mistyped cursors and cursors of other accounts. A cursor need not be
-// secret: callers who guess one only read their own feed from a different place.
+// Cursor converts a place in an account's feed to a string for callers. Its checksum includes
+// the account, which exposes mistyped cursors and cursors of other accounts. A cursor need not
+// be secret: callers who guess one only read their own feed from a different place.
 func Cursor(accountID string, p Place) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
 	if p.History != (History{}) { // most feeds have never been restored, so their cursors are short

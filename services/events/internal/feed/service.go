@@ -48,8 +48,8 @@ const recheck = 5 * time.Second
 type Service struct {
 	store   Store
 	settler Settler
-	// restored returns the ID of the last restore of the database while events that it lost could
-	// still be kept, and otherwise "".
+	// restored returns the ID of the last restore of the database as long as the events that it
+	// lost would not have expired yet, and "" otherwise.
 	restored func() string
 	stop     chan struct{}
 	once     sync.Once

@@ -194,14 +194,14 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that are waiting for room in its lane. It stops
-// counting at most.
+// CountDeferred counts a webhook's deliveries that are waiting for room in its lane, up to the
+// limit most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
-// Save replaces the version of a delivery that was read. It returns false if the stored
-// delivery has been changed or removed since.
+// Save stores a changed delivery. It returns false if the stored delivery has been changed or
+// removed since it was read.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	var err error
 	if d.Flight == nil {
@@ -350,7 +350,7 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's unfinished replays. It stops counting at most.
+// OpenReplays counts a webhook's unfinished replays, up to the limit most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }

@@ -232,7 +232,8 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 	return nil
 }
 
-// putFeed replaces the version of the feed from which f was created.
+// putFeed writes f. The commit fails if the stored feed has changed since f was created from
+// it.
 func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 	d := feedDoc{Head: f.Head, Recent: eventDocs(f.Recent)}
 	for _, e := range f.Sending {

@@ -48,8 +48,8 @@ type Store struct {
 
 var _ webhook.Store = (*Store)(nil)
 
-// New returns a store. shown converts a webhook to its form in events and in the API. lanes is the
-// number of parts of the index of due deliveries.
+// New returns a store. shown converts a webhook to its wire format in events. lanes is the
+// number of parts into which the index of due deliveries is divided.
 func New(
 	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
 ) *Store {

@@ -48,8 +48,8 @@ func (s *Store) oldestWaiter(ctx context.Context) (oldest time.Time, err error) 
 	return oldest, nil
 }
 
-// inLanes returns queries for the pending deliveries of all lanes. compare is how their due
-// time must compare with now.
+// inLanes returns queries for the pending deliveries of all lanes. compare is the operator that
+// compares their due time with now.
 func (s *Store) inLanes(compare string) (queries []firestore.Query) {
 	const most = 30 // a Firestore filter allows at most this many values
 	for first := 0; first < s.lanes; first += most {

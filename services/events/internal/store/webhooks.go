@@ -173,8 +173,8 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 }
 
 // NoteHealth stores when a webhook started to fail, and the current cause. The zero time means
-// that it works. The accounts' API returns neither value, so NoteHealth writes no event and
-// does not change the revision.
+// that the webhook works. The accounts' API returns neither value, so NoteHealth writes no
+// event and does not change the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error {
 	health := []firestore.Update{
 		{Path: "failingSince", Value: failingSince}, {Path: "cause", Value: string(cause)}, {Path: "failing", Value: true},
@@ -187,8 +187,8 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
 }
 
-// Failing lists, by ID, the enabled webhooks of all accounts that failed their last attempt. It
-// starts after the webhook with the ID after. next is "" at the end.
+// Failing lists the enabled webhooks with a failed last attempt, across all accounts and
+// ordered by ID. It starts after the webhook with the ID after. next is "" at the end.
 func (s *Store) Failing(ctx context.Context, after string, limit int) (page []*webhook.Webhook, next string, err error) {
 	q := s.db.Collection(webhooks).Where("failing", "==", true).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit + 1)
 	if after != "" {
@@ -202,7 +202,7 @@ func (s *Store) Failing(ctx context.Context, after string, limit int) (page []*w
 	return page, next, err
 }
 
-// CountPending counts a webhook's pending deliveries. It stops counting at most.
+// CountPending counts a webhook's pending deliveries, up to the limit most.
 func (s *Store) CountPending(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count pending deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
 		Where("dueAt", ">", time.Time{}).OrderBy("dueAt", firestore.Asc).Limit(most))

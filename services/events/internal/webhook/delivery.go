@@ -130,7 +130,8 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 // deliveryID returns the ID of the delivery that source causes for an event.
 func deliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
-// Repeated reports whether the delivery was caused by a replay, so that its event may be old.
+// Repeated reports whether the delivery was caused by a replay. The event of such a delivery
+// may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
 // Claim reserves the delivery. No other replica takes it before Lease has passed.
@@ -139,7 +140,7 @@ func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), 
 // PutOff makes the delivery wait until its lane has room, or until t.
 func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
 
-// Release returns the delivery, so that any replica may take it.
+// Release gives up the claim, so that any replica may take the delivery.
 func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
 
 // Again restarts the delivery's attempts, regardless of its status.

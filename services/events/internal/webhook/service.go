@@ -32,10 +32,10 @@ type Store interface {
 	// attempt is due.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
 
-	// Failing lists, by ID, the enabled webhooks of all accounts that failed their last
-	// attempt, starting after the ID after. next is "" at the end.
+	// Failing lists the enabled webhooks with a failed last attempt, across all accounts and
+	// ordered by ID, starting after the ID after. next is "" at the end.
 	Failing(ctx context.Context, after string, limit int) (page []*Webhook, next string, err error)
-	// CountPending counts a webhook's pending deliveries. It stops counting at most.
+	// CountPending counts a webhook's pending deliveries, up to the limit most.
 	CountPending(ctx context.Context, webhookID string, most int) (int64, error)
 
 	// Deliveries lists a webhook's deliveries, newest first.
@@ -48,7 +48,7 @@ type Store interface {
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// PutDelivery stores a delivery, and overwrites it if it already exists.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's unfinished replays. It stops counting at most.
+	// OpenReplays counts a webhook's unfinished replays, up to the limit most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
@@ -58,7 +58,7 @@ type Store interface {
 type Courier interface {
 	// Send makes the webhook's lane look for due deliveries soon.
 	Send(accountID, webhookID string)
-	// Replay makes the work on replays continue soon.
+	// Replay makes the courier continue its work on replays soon.
 	Replay()
 }
 
@@ -106,8 +106,8 @@ type Failing struct {
 	Pending int64
 }
 
-// Failing lists, for the operator, the enabled webhooks of all accounts that failed their last
-// attempt. See [Store].
+// Failing lists the enabled webhooks with a failed last attempt, across all accounts, for the
+// operator. See [Store].
 func (s *Service) Failing(ctx context.Context, after string, limit int) (page []Failing, next string, err error) {
 	found, next, err := s.store.Failing(ctx, after, limit)
 	if err != nil {
@@ -156,9 +156,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old secret keeps signing too until overlap has passed.
-// If a request is retried because its response was lost, it may safely roll the secret again,
-// because no caller has seen the first new secret.
+// Roll gives a webhook a new secret. The old secret also keeps signing until overlap has
+// passed. If a request is retried because its response was lost, it may safely roll the secret
+// again, because no caller has seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {

@@ -64,7 +64,7 @@ type Reason string
 // The reasons for disabling a webhook.
 const (
 	ReasonGone    Reason = "gone"    // the receiver returned 410
-	ReasonFailing Reason = "failing" // only failures for five days
+	ReasonFailing Reason = "failing" // every attempt failed for five days
 )
 
 // Host returns the receiver's host and port, without the rest of its address.
@@ -123,7 +123,7 @@ func (w *Webhook) touch(now time.Time) {
 	w.Rev++
 }
 
-// Roll puts a new secret before the current one, which keeps signing too until overlap has
+// Roll puts a new secret before the current one, which also keeps signing until overlap has
 // passed.
 func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	kept := []Secret{{Text: secret}}
