@@ -39,7 +39,7 @@ type Recovery struct {
 }
 
 // ErrEmpty means that the database has no accounts, so it cannot be a restored database.
-var ErrEmpty = errors.New("the database has no accounts: is it the restored one?")
+var ErrEmpty = errors.New("the database has no accounts: is it the restored database?")
 
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
 // links, device codes, and the rights that ended according to the trail. No service may use the
@@ -109,11 +109,11 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 		return 0, err
 	}
 	for _, p := range found.Problems {
-		tell("Could not read this file of the trail: " + p)
+		tell("Could not read a file in the trail: " + p)
 	}
 	notes, others := found.Of(id)
 	for _, o := range others {
-		tell("The trail contains notes of another installation: " + o)
+		tell("The trail contains notes from another installation: " + o)
 	}
 	if len(notes) == 0 {
 		return 0, nil
@@ -150,8 +150,8 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 			return fmt.Errorf("apply the trail: %w", ctx.Err())
 		}
 		if passing(err) {
-			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end still work. "+
-				"Let nobody in, and repeat the restore, which is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
+			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end are still valid. "+
+				"Do not let anybody in, and repeat the restore. Repeating it is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
 		if err != nil { // the remaining notes must still be applied
 			failed++

@@ -22,7 +22,7 @@ const restoreUsage = "usage: auth restore --since TIME [--audit gs://BUCKET or F
 // prints each of them, and the later changes that are lost.
 func restore(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("auth restore", flag.ContinueOnError)
-	since := flags.String("since", "", "time that the restored records are from, such as 2026-03-01T12:00:00Z")
+	since := flags.String("since", "", "time of the restored records, such as 2026-03-01T12:00:00Z")
 	audit := flags.String("audit", "", "gs://BUCKET or folder of the revocation trail (default: the one in the settings)")
 	if err := flags.Parse(args); err != nil {
 		return err

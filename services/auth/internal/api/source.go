@@ -171,7 +171,7 @@ func (s *Source) Flush(ctx context.Context) error {
 			if err == nil || errors.Is(err, account.ErrNoKey) { // the key was erased
 				return nil
 			}
-			slog.DebugContext(ctx, "cannot write the use of a key; retrying", "error", err)
+			slog.DebugContext(ctx, "cannot record the use of a key; retrying", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			// If a later use has been recorded in the meantime, keep that one.

@@ -212,7 +212,7 @@ func (e *Engine) drain() {
 	defer cancel()
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, held, func(d *webhook.Delivery) { d.Release(now) }); err != nil {
-		slog.InfoContext(ctx, "cannot hand back deliveries; they become due again when their lease ends", "error", err)
+		slog.InfoContext(ctx, "cannot release deliveries; they become due again when their lease ends", "error", err)
 	}
 }
 
@@ -310,17 +310,17 @@ func (e *Engine) Released() {
 // events and for replays less often while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
+		slog.WarnContext(ctx, "cannot list events without a place; the next sweep retries", "error", err)
 	}
 	trim := dedup.Pace{What: "events-expired", Every: e.opt.Sweep, Idle: 60 * e.opt.Sweep}
 	if err := e.hub.turns.Round(ctx, trim, e.trim); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for expired events", "error", err)
+		slog.WarnContext(ctx, "cannot list expired events; the next sweep retries", "error", err)
 	}
 	var oldest time.Time
 	if !e.held() { // a pause is not a backlog and has its own metric
 		var err error
 		if oldest, err = e.sweepLanes(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+			slog.WarnContext(ctx, "cannot list due deliveries; the next sweep retries", "error", err)
 		}
 	}
 	dueAge.of(oldest)

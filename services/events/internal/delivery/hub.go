@@ -90,6 +90,6 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
-		slog.DebugContext(ctx, "cannot tell other replicas about new events; their sweeps find them", "error", err)
+		slog.DebugContext(ctx, "cannot notify other replicas of new events; held requests notice them at their next poll", "error", err)
 	}
 }

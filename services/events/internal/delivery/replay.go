@@ -40,7 +40,7 @@ func (e *Engine) replays(ctx context.Context) {
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for replays", "error", err)
+		slog.WarnContext(ctx, "cannot list replays; the next sweep retries", "error", err)
 	}
 	e.replayed.Store(len(list) > 0 || err != nil)
 	for _, r := range list {
