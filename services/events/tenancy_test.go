@@ -183,7 +183,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	}
 }
 
-// Each event of a link with long texts has 30 kB, and deleted data counts towards the limit of
+// Each event of a link with long texts is 30 kB, and deleted data counts towards the limit of
 // 10 MiB per commit.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
