@@ -17,8 +17,8 @@ import (
 // all system calls that the tool does not need (seccomp). These steps need no privileges, so
 // enterJail works in a restricted pod.
 //
-// There is no RLIMIT_NPROC: it counts all processes of a user, and the pods of a node
-// may run as the same user. The seccomp filter forbids child processes instead.
+// enterJail does not set RLIMIT_NPROC, because it counts all processes of a user, and the pods of
+// a node may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
 	if err := os.Chdir(spec.Dir); err != nil {
@@ -128,8 +128,8 @@ func setrlimit(resource int, limit uint64) error {
 	return nil
 }
 
-// jailed wraps a tool's call: this program starts itself again as the jail, in its own
-// process group, and the kernel kills that process when we die.
+// jailed wraps a tool's call: this program starts itself again as the jail, in its own process
+// group, and the kernel kills that process when this one dies.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Args = []string{jailName, encoded}
