@@ -250,7 +250,7 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 	for i, way := range ways {
 		h := w.hoarder(fmt.Sprint("deleting", i))
 		way.do(h)
-		if n := w.bytes(); n > 25_000 { // more than one ready video takes, but less than many leftovers take
+		if n := w.bytes(); n > 25_000 { // enough for a ready video, too little for many leftovers
 			t.Errorf("%s: storage has %d bytes on disk, want at most 25,000", way.name, n)
 		}
 		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {

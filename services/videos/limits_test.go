@@ -155,7 +155,7 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 				refused.Add(1)
 			case 503: // the request lost too many races for the remaining quota
 			default:
-				t.Errorf("create returned %d %s, want 201, 403 or 429", a.status, a.body)
+				t.Errorf("create returned %d %s, want 201, 403 or 503", a.status, a.body)
 			}
 		})
 	}
