@@ -45,7 +45,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
-		// The token may be valid, but its key could not be fetched. Pub/Sub retries.
+		// The token may be valid, but its key could not be fetched. Pub/Sub will retry.
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
@@ -78,10 +78,10 @@ type Verifier struct {
 	fetch             *sparing
 }
 
-// GoogleCerts is where Google publishes its keys.
+// GoogleCerts is the URL where Google publishes its keys.
 const GoogleCerts = "https://www.googleapis.com/oauth2/v3/certs"
 
-// google is the issuer. Its tokens may leave out the scheme, and go-oidc allows for that.
+// google is the issuer. Its tokens may omit the scheme, which go-oidc accepts.
 const google = "https://accounts.google.com"
 
 var (
@@ -92,7 +92,7 @@ var (
 const (
 	clockSkew = time.Minute
 	// fetchPause is the minimum time between two fetches of the issuer's keys, even after a
-	// failed one. Without this pause, pushes would queue behind an issuer that does not answer,
+	// failed one. Without this pause, pushes would queue up while the issuer does not respond,
 	// and every forged token would cause a fetch.
 	fetchPause = 5 * time.Second
 )

@@ -94,8 +94,8 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	}
 }
 
-// shownOf returns the visible fields of a video as JSON. It leaves out UpdatedAt and the
-// fields whose changes write no event.
+// shownOf returns the visible fields of a video as JSON. It omits UpdatedAt and the fields whose
+// changes write no event.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()
 	quiet := *v

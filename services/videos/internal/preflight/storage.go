@@ -91,7 +91,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 		return
 	}
 	defer func() { _ = store.Close() }()
-	database, err := db.Peek(ctx) // it must stay empty, because linkreel move wants an empty target
+	database, err := db.Peek(ctx) // it must remain empty, because linkreel move requires an empty target
 	switch {
 	case errors.Is(err, firestoredb.ErrFormat):
 		p.complain("%v.", err)

@@ -31,7 +31,7 @@ type Access struct {
 	EmbedOrigins []string
 }
 
-// MaxEmbedOrigins bounds the sites that may embed a video in a frame.
+// MaxEmbedOrigins limits the sites that may embed a video in a frame.
 const MaxEmbedOrigins = 20
 
 // Check validates a rule and reports all errors at once. It rejects a password or an expiry
@@ -42,8 +42,7 @@ const MaxEmbedOrigins = 20
 // may be absent if the video has one, and the current expiry is valid even if it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
-	// The whole rule is replaced, so absent fields get their defaults and not the current
-	// values.
+	// The whole rule is replaced, so absent fields get their defaults, not the current values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
 	// If the privacy is unknown, fields that depend on it cannot be checked.
 	known := true
@@ -150,7 +149,7 @@ func parseOrigin(text string) (string, bool) {
 }
 
 // AccessRestored reports whether the access rule is older than a restore at restoredAt. The
-// restore may have undone a later change of the rule by the owner. restoredAt is zero if
+// restore may have undone a later change that the owner made to the rule. restoredAt is zero if
 // there was no restore.
 func (v *Video) AccessRestored(restoredAt time.Time) bool {
 	return v.CreatedAt.Before(restoredAt) && v.AccessSetAt.Before(restoredAt)

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may use the result of a read. It starts before the read and
-// uses the machine's monotonic clock.
+// lease is how long a replica may use the result of a read. It starts before the read and is
+// measured by the machine's monotonic clock.
 const lease = time.Second
 
 // leaseMargin is added when waiting for all leases to end, because the clocks of machines run
@@ -35,15 +35,15 @@ type leased[V any] struct {
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }
 
-// maxKnown bounds the number of cached results. A cache that reaches it is emptied.
+// maxKnown limits the number of cached results. A cache that reaches the limit is emptied.
 const maxKnown = 10_000
 
 func newLeases[V any](read func(context.Context, string) (V, error)) *leases[V] {
 	return &leases[V]{read: read, known: map[string]leased[V]{}}
 }
 
-// of returns the value of name. The value is less than a lease old, or was read after the
-// call began.
+// of returns the value of name. The value is younger than a lease, or was read after the call
+// began.
 func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 	var none V
 	asked := time.Now()
