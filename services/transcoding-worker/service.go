@@ -45,7 +45,7 @@ type Config struct {
 	// emptyDir: Kubernetes evicts a pod that exceeds its volume's limit.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
 	// FFmpeg is the ffmpeg program or its folder. ffprobe must be in the same folder. If it is
-	// empty, the worker looks for both on the PATH.
+	// empty, the worker looks for both in PATH.
 	FFmpeg string `env:"LINKREEL_FFMPEG"`
 	// Slots is the number of jobs that run at the same time.
 	Slots int `env:"LINKREEL_WORKER_SLOTS" envDefault:"1"`
@@ -157,7 +157,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 		reducedJail.Set(0)
 		return nil
 	case !errors.Is(err, ffmpeg.ErrJail):
-		return fmt.Errorf("self-test of the jail: %w", err)
+		return fmt.Errorf("jail self-test: %w", err)
 	case cfg.Jail == "full" && cfg.ReducedJail == nil:
 		return fmt.Errorf("%w; use a kernel with Landlock (5.13 or later), or set LINKREEL_JAIL=reduced (worker.jail in the chart) to run without this protection", err)
 	}

@@ -177,7 +177,7 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	folder := native[:strings.LastIndex(native, "/")+1]
 	name := firstAddress(w.send(http.MethodGet, folder+"720p.m3u8", "").want(200))
 	if strings.Contains(name, "/") || !strings.HasSuffix(name, ".mp4") {
-		t.Fatalf("the first media URL is %q, want the name of an .mp4 file", name)
+		t.Fatalf("the first media URL is %q, want an .mp4 file name", name)
 	}
 	led := w.send(http.MethodGet, folder+name, "").want(302)
 	to, err := url.Parse(led.header.Get("Location"))
@@ -272,7 +272,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	shown := func(id string) any { return w.get(id)["accessRestoredAt"] }
 	at := float64(r.RestoredAt.UnixMilli())
 	if got := shown(v.id); got != at {
-		t.Fatalf("accessRestoredAt is %v, want %v", got, at)
+		t.Fatalf("accessRestoredAt = %v, want %v", got, at)
 	}
 	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "accessRestoredAt") {
 		t.Error("the public page contains accessRestoredAt, want it only in the API")
@@ -295,7 +295,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 		t.Errorf("accessRestoredAt after a new rule = %v, want none", got)
 	}
 	if got := shown(w.ready(`{"privacy":"unlisted"}`).id); got != nil {
-		t.Errorf("accessRestoredAt of a video created after the restore is %v, want none", got)
+		t.Errorf("accessRestoredAt of a video created after the restore = %v, want none", got)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestFromUploadToReady(t *testing.T) {
 	w.send(http.MethodPut, m["uploadUrl"].(string), "a film").want(200)
 	w.clock.Advance(2 * time.Second) // storage is checked at most once a second
 	if got = w.get(id); got["status"] != "processing" || got["uploadUrl"] != nil {
-		t.Fatalf("after the upload: got %v, want status processing and no upload URL", got)
+		t.Fatalf("got %v after the upload, want status processing and no upload URL", got)
 	}
 	w.work(id, nil)
 	got = w.get(id)
@@ -171,7 +171,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 		}
 		for _, b := range bodies {
 			if b != bodies[0] {
-				t.Errorf("%s of a foreign and a missing video returned %q and %q, want equal bodies", call.method, bodies[0], b)
+				t.Errorf("%s of another account's video and of a missing video returned %q and %q, want equal bodies", call.method, bodies[0], b)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func TestPatch(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "a" || got["description"] != "d" || got["privacy"] != "public" {
-		t.Errorf("after the patch: got %v, want title a, description d and privacy public", got)
+		t.Errorf("got %v after the patch, want title a, description d and privacy public", got)
 	}
 	if a := w.api(http.MethodPatch, "/"+v.id, `{"title":"b"}`, header("If-Match", tag)).want(412); a.code() != "PRECONDITION_FAILED" {
 		t.Error(a.body)
@@ -206,7 +206,7 @@ func TestPatch(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "" || got["description"] != nil {
-		t.Errorf("after clearing: got %v, want no title and no description", got)
+		t.Errorf("got %v after clearing both fields, want no title and no description", got)
 	}
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"`+strings.Repeat("x", 501)+`","description":"`+strings.Repeat("x", 2001)+`"}`).want(400)
 }
@@ -289,7 +289,7 @@ func TestCaptions(t *testing.T) {
 	}
 	const file = "WEBVTT\n\n00:00.000 --> 00:02.000\nHello\n"
 	if got := put("pt-br", file).want(200).json(); got["language"] != "pt-BR" || got["success"] != true {
-		t.Errorf("captions stored as %v, want the language pt-BR and success", got)
+		t.Errorf("PUT of captions returned %v, want language pt-BR and success", got)
 	}
 	put("de", "\ufeffWEBVTT - Titel\n").want(200)
 	put("de", file+"\n").want(200)

@@ -161,7 +161,7 @@ var ways = []struct {
 		failed := h.look(v)
 		next, _ := failed["resumableUploadUrl"].(string)
 		if failed["status"] != "failed" || next == "" || next == v.session {
-			h.t.Fatalf("after an empty file: got %v, want status failed and a new session", failed)
+			h.t.Fatalf("got %v after an empty file, want status failed and a new session", failed)
 		}
 		h.send(http.MethodPut, v.session, "x", header("Content-Range", "bytes 500-500/900"))
 		h.cut(next)

@@ -169,11 +169,11 @@ func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
 		t.Fatalf("search found %v, want one video", got)
 	}
 	if r := w.fire.Stats().Reads; r > 3 {
-		t.Errorf("a search that finds one of 31 videos took %d reads, want at most 3", r)
+		t.Errorf("a search that finds one of 31 videos cost %d reads, want at most 3", r)
 	}
 	w.fire.ResetStats()
 	w.api(http.MethodGet, "?limit=5", "").want(200)
 	if r := w.fire.Stats().Reads; r > 7 {
-		t.Errorf("a page of 5 videos took %d reads, want at most 7", r)
+		t.Errorf("a page of 5 videos cost %d reads, want at most 7", r)
 	}
 }

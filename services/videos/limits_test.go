@@ -114,7 +114,7 @@ func TestALongVideoFitsIntoItsRecord(t *testing.T) {
 	w.work(v.id, longFilm)
 	got := w.get(v.id)
 	if got["status"] != "ready" || got["duration"] != 14_400.0 {
-		t.Fatalf("after the job: got %v, want a ready video of 14,400 s", got)
+		t.Fatalf("got %v after the job, want a ready video of 14,400 s", got)
 	}
 	media := w.send(http.MethodGet, strings.Replace(got["playbackUrl"].(string), "master", "720p", 1), "").want(200)
 	if n := strings.Count(media.body, "#EXTINF"); n != 7200 {
@@ -218,7 +218,7 @@ func TestFaultsOfFirestoreAreUnavailableNotWrong(t *testing.T) {
 		w.api(http.MethodGet, "/"+v.id, ""), w.api(http.MethodPost, "", `{}`), w.api(http.MethodDelete, "/"+v.id, ""), w.send(http.MethodGet, v.path, ""),
 	} {
 		if call.status != 503 || call.header.Get("Retry-After") == "" {
-			t.Errorf("while Firestore is down: got %d %.200s, want 503 with Retry-After", call.status, call.body)
+			t.Errorf("got %d %.200s while Firestore is down, want 503 with Retry-After", call.status, call.body)
 		}
 	}
 	undo()

@@ -197,10 +197,10 @@ func TestFilesRefusedByTheirSize(t *testing.T) {
 		w.put(v, content)
 		got := w.get(v.id)
 		if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != code {
-			t.Errorf("after a file of %d bytes: got %v, want a failure with the expected code", len(content), got)
+			t.Errorf("after a file of %d bytes, got %v, want a failure with the expected code", len(content), got)
 		}
 		if left := w.objects("uploads/" + v.id); len(left) != 0 {
-			t.Errorf("after a file of %d bytes storage has %v, want no object", len(content), left)
+			t.Errorf("after a file of %d bytes, storage has %v, want no object", len(content), left)
 		}
 		w.put(v, "a film")
 		w.clock.Advance(2 * time.Second)
@@ -238,7 +238,7 @@ func TestLaterVersionsAddRenditions(t *testing.T) {
 	})
 	got := w.get(v.id)
 	if got["status"] != "ready" || len(got["renditions"].([]any)) != 1 {
-		t.Fatalf("after the first version: got %v, want a ready video with one rendition", got)
+		t.Fatalf("got %v after the first version, want a ready video with one rendition", got)
 	}
 	readAt := got["updatedAt"]
 	next := *o
@@ -285,10 +285,10 @@ func TestDeleteInEveryState(t *testing.T) {
 			w.send(http.MethodGet, v.path, "").want(404)
 			w.loop("sweep")
 			gone := func() bool { return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0 }
-			eventually(t, "an empty storage", gone)
+			eventually(t, "storage is empty", gone)
 			if state == "processing" {
 				if err := w.jobs.Heartbeat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
-					t.Error("Heartbeat of the worker returned nil after the deletion, want an error")
+					t.Error("the worker's Heartbeat returned nil after the deletion, want an error")
 				}
 				w.object(transcode.Prefix(v.id, running.Generation, 1)+"360p.mp4", "written before the worker knew")
 			}
@@ -310,7 +310,7 @@ func TestDeleteWhileStorageIsDown(t *testing.T) {
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
 	w.api(http.MethodGet, "/"+v.id, "").want(404)
 	undo()
-	eventually(t, "an empty storage", func() bool {
+	eventually(t, "storage is empty", func() bool {
 		w.clock.Advance(5 * time.Second)
 		return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0
 	})

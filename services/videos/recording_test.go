@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// record creates a video that is uploaded during its recording.
+// record creates a video that is uploaded while it is being recorded.
 func (w *world) record() (id, session string) {
 	w.t.Helper()
 	m := w.api(http.MethodPost, "", `{"recording":true}`).want(201).json()

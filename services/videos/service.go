@@ -74,7 +74,7 @@ type Config struct {
 	// is empty, notifications are rejected, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
 	// PushAccount is the service account of the push subscription. It must be set if Google
-	// issues the tokens, because anybody can get a token from Google.
+	// issues the tokens, because anyone can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
 	// PushCertsURL is where the issuer of the tokens publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`

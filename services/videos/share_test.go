@@ -452,7 +452,7 @@ func TestPlaylists(t *testing.T) {
 			}
 		}
 		if len(addresses) != 2 || addresses[0] != addresses[1] {
-			t.Fatalf("playlist %s has %d media URLs, want two equal ones:\n%s", name, len(addresses), media.body)
+			t.Fatalf("playlist %s has %d media URLs, want two identical URLs:\n%s", name, len(addresses), media.body)
 		}
 		u, err := url.Parse(addresses[0])
 		must(t, err)
@@ -471,11 +471,11 @@ func TestPlaylists(t *testing.T) {
 	}
 	other := w.ready(`{}`)
 	for name, address := range map[string]string{
-		"changed token":          strings.Replace(playlist, "/hls/", "/hls/A", 1),
+		"tampered token":         strings.Replace(playlist, "/hls/", "/hls/A", 1),
 		"token of another video": strings.Replace(playlist, v.slug, other.slug, 1),
 		"token from a cookie":    w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
 		"missing token":          w.base + v.path + "/hls/x/master.m3u8",
-		"invented token":         w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
+		"made-up token":          w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
 	} {
 		if a := w.send(http.MethodGet, address, ""); a.status != 403 || a.code() != "FORBIDDEN" {
 			t.Errorf("%s: got %d %s, want 403 FORBIDDEN", name, a.status, a.body)

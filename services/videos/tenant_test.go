@@ -208,12 +208,12 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		docs, err := w.db.Collection(c).Documents(t.Context()).GetAll()
 		must(t, err)
 		for _, d := range docs {
-			// A tombstone has only the video's id and times.
+			// A tombstone contains only the video's id and times.
 			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"due", "late", "since", "until"}) {
 				continue
 			}
 			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {
-				t.Errorf("collection %s still has %s, want no trace of the account", c, text)
+				t.Errorf("collection %s still contains %s, want no trace of the account", c, text)
 			}
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail drops all access that a transcoder does not need, and then executes the tool. It
-// sets resource limits and no_new_privs, and blocks files outside its folder (Landlock) and
-// all system calls that the tool does not need (seccomp). These steps need no privileges, so
-// enterJail works in a restricted pod.
+// enterJail drops all access that a transcoder does not need, and then executes the tool. It sets
+// resource limits and no_new_privs, blocks access to files outside the tool's folder (Landlock),
+// and blocks all system calls that the tool does not need (seccomp). These steps need no
+// privileges, so enterJail works in a restricted pod.
 //
 // enterJail does not set RLIMIT_NPROC, because it counts all processes of a user, and the pods of
 // a node may run as the same user. The seccomp filter forbids child processes instead.
@@ -113,8 +113,8 @@ func selfTest(foreign string) error {
 }
 
 const (
-	// threadStack is the stack size of a thread. ffmpeg has dozens of threads. The usual 8
-	// MiB for each thread would count towards its memory limit without being used.
+	// threadStack is the stack size of a thread. ffmpeg has dozens of threads. The usual 8 MiB
+	// per thread would count towards the memory limit without being used.
 	threadStack = 1 << 20
 	// addressRoom is the additional address space for libraries and for malloc's
 	// reservations.

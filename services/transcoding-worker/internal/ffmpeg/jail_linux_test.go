@@ -104,7 +104,7 @@ func TestAToolGetsTheWayToItsLibrariesAndNothingElse(t *testing.T) {
 	t.Setenv("LINKREEL_STORAGE_KEY", "hush")
 	tools := standIn(t, `[ "$LD_LIBRARY_PATH" = /usr/lib/somewhere ] && [ -z "$LINKREEL_STORAGE_KEY" ]`)
 	if err := tools.SelfTest(t.Context(), scratch(t)); err != nil {
-		t.Errorf("SelfTest = %v", err)
+		t.Errorf("SelfTest = %v, want nil", err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable returns the error for a file that exceeds the memory limit.
+// Unaffordable returns the error for a file that cannot be processed within the memory limit.
 func Unaffordable(err error) error {
 	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing this video takes too much memory. Upload it in a lower resolution."), err)
 }

@@ -111,9 +111,9 @@ func imageBrand(b []byte) bool {
 	return false
 }
 
-// isTransportStream checks for the sync byte at a constant distance. Packets may be plain, or
-// have a time code before them or error correction after them. The stream may start in the
-// middle of a packet.
+// isTransportStream checks for the sync byte at constant intervals. Packets may be plain, or have
+// a time code before them or error correction after them. The stream may start in the middle of a
+// packet.
 func isTransportStream(b []byte) bool {
 	for _, size := range []int{188, 192, 204} {
 		need := 5

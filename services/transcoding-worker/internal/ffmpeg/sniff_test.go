@@ -142,7 +142,7 @@ func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 		{"audio samples smaller than the table declares", shared("soun", 500, 100), false},
 		{"two tracks with the same bytes", mirrored, false},
 		{"junk after the index", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
-		{"last chunk after the end of the file", movie(1000, 100, 8, 208, 100000), true},
+		{"last chunk beyond the end of the file", movie(1000, 100, 8, 208, 100000), true},
 		{"samples too large", movie(1000, 100000, 8), true},
 		{"no index", atom("mdat", make([]byte, 100)), true},
 		{"index cut off", whole[:len(whole)-10], true},

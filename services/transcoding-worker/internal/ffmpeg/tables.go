@@ -11,7 +11,7 @@ import (
 var ErrCorrupt = errors.New("corrupt file")
 
 // CheckTables reads the boxes of an MP4 or QuickTime file. It returns ErrCorrupt if a sample
-// table or a fragment refers to bytes after the end of the file, if the samples of a track have
+// table or a fragment refers to bytes past the end of the file, if the samples of a track have
 // more bytes than the whole file, or if there is no index. ffmpeg reads such files without an
 // error. The output is then too short, or many gigabytes long if a table refers to the same bytes
 // repeatedly.
@@ -126,7 +126,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 			return err
 		}
 		if b.end > parent.end {
-			return nil // ffmpeg handles it
+			return nil // ffmpeg handles such boxes
 		}
 		switch b.name {
 		case "trak", "mdia", "minf", "stbl":

@@ -222,9 +222,9 @@ func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
-		// Cuts are times of another track with another timescale, so allow a fraction of a
-		// sample. The fraction is more than half, so rounding on both sides cannot miss the
-		// cut, and less than one, so the next sample never matches.
+		// Cuts may come from a track with a different timescale, so allow a fraction of a sample.
+		// The fraction is more than half, so rounding on both sides cannot miss the cut, and less
+		// than one, so the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
 		// Several cuts in one fragment count as one, because a fragment cannot be split.

@@ -46,7 +46,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			t.Errorf("the large job waited for %v, want %v", waited, longestWait)
 		}
 		began = time.Now()
-		for { // the queue delivers the job again, so it retries immediately
+		for { // the queue redelivers the job, which retries immediately
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {

@@ -15,8 +15,8 @@ import (
 
 // Encoding a ladder takes minutes, but a copy takes a second. A video that only needs a copy must
 // never wait for a ladder, so each worker has a fast lane in addition to its slots. The fast lane
-// inspects jobs that no slot has taken. It publishes video tracks that can be copied, fails files
-// that cannot be played, and returns the other jobs for a slot.
+// inspects jobs that no slot has taken. It publishes video tracks that can be copied, rejects
+// files that cannot be played, and returns the other jobs for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
@@ -77,8 +77,8 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	// A slot's programs have more memory, so running out of memory here does not fail the
-	// file.
+	// A slot's programs have more memory, so running out of memory here does not make the job
+	// fail.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err

@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker. The worker is stopped at the end of the test at the latest.
+// run starts the worker, which stops at the end of the test unless the test stops it first.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -323,7 +323,7 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 		t.Errorf("record = %+v, want the failure NOT_A_VIDEO after one try", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v, want nothing", left)
+		t.Errorf("objects left behind = %v, want none", left)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Attempt > 0 })
 	if r.Tries != 0 {
-		t.Errorf("after waiting the job has %d tries, want 0", r.Tries)
+		t.Errorf("after waiting, the job has %d tries, want 0", r.Tries)
 	}
 	remove()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
@@ -518,7 +518,7 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 		t.Errorf("record = %+v, want a queued job without failure or outcome", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v, want nothing", left)
+		t.Errorf("objects left behind = %v, want none", left)
 	}
 }
 
@@ -539,10 +539,10 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 		t.Error("the job was returned after the attempt to remove leftovers, want it returned first")
 	}
 	if r.Tries != 0 {
-		t.Errorf("after the stop the job has %d tries, want 0", r.Tries)
+		t.Errorf("after the stop, the job has %d tries, want 0", r.Tries)
 	}
 	if n, err := b.queue.Length(t.Context()); err != nil || n != 1 {
-		t.Errorf("the queue has %d messages (error %v), want the job", n, err)
+		t.Errorf("the queue has %d messages (error %v), want 1", n, err)
 	}
 	<-b.stopped
 	if took := time.Since(begun); took > 15*time.Second {
@@ -991,7 +991,7 @@ func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {
 func (m *memory) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
 		if m.blind.Add(-1) >= 0 {
-			yield(objectstore.Object{}, errors.New("the bucket does not answer"))
+			yield(objectstore.Object{}, errors.New("the bucket does not respond"))
 			return
 		}
 		for _, name := range m.under(prefix) {

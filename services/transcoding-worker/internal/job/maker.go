@@ -26,6 +26,6 @@ type Maker interface {
 	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
 	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
 	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)
-	// Still extracts the frame at a given time of one of our own files.
+	// Still extracts the frame at a given time from one of our own files.
 	Still(ctx context.Context, dir, path string, at float64) (ladder.Picture, error)
 }

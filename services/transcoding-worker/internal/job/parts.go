@@ -20,10 +20,9 @@ import (
 )
 
 // A long source is encoded in parts. Each part is a small job with its own record, lease and
-// queue entry. The worker that has the whole job creates the records, encodes parts like any
-// helper, and joins them at the end. A single worker can therefore also finish the job alone.
-// Finished parts are in storage, so they remain available if the worker that encoded them
-// crashes.
+// queue entry. The worker that runs the whole job creates the records, encodes parts like any
+// helper, and joins them at the end. A single worker can therefore finish the job alone. Finished
+// parts are in storage, so they remain available if the worker that encoded them crashes.
 
 // partSpec describes a part to a helper. It includes the plan, so helpers need not probe the
 // source again and always use the same plan.

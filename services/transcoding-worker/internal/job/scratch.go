@@ -58,7 +58,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	}, nil
 }
 
-// diskOf returns the free space and the size of the disk that has dir.
+// diskOf returns the free space and the size of the disk that contains dir.
 func diskOf(dir string) (free, size int64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

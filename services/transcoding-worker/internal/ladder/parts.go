@@ -40,7 +40,7 @@ func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() 
 
 // Parts divides a long plan at segment boundaries into parts of about a minute. A plan that
 // should not be divided is one part. Only containers with a reliable index are divided, because a
-// seek in other containers may end at any position.
+// seek in other containers may land anywhere.
 func (p *Plan) Parts() []Part {
 	if p.Duration <= partsFrom || p.Source.Demuxer != "mov" && p.Source.Demuxer != "matroska" {
 		return []Part{p.whole()}
@@ -101,7 +101,7 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 		}
 		// The last part may be too short if the source is damaged at its end.
 		if got := f.Track.Samples(); got != want && part.From+part.Frames < p.Frames {
-			return nil, fmt.Errorf("part from %d of %s has %d frames, want %d", part.From, r.Name, got, want)
+			return nil, fmt.Errorf("the part from frame %d of %s has %d frames, want %d", part.From, r.Name, got, want)
 		}
 		files = append(files, f.Path)
 	}

@@ -3,9 +3,9 @@
 // them.
 //
 // It guarantees that every track it returns has one continuous timeline from zero, that all video
-// tracks have the same segment boundaries, and that audio and video differ by at most five
-// milliseconds. Otherwise, it returns an error, which is a *transcode.Failure if the source is
-// the cause.
+// tracks have the same segment boundaries, and that audio and video are at most five milliseconds
+// out of sync. Otherwise, it returns an error, which is a *transcode.Failure if the source is the
+// cause.
 package ladder
 
 import (

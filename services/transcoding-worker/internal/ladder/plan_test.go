@@ -181,7 +181,7 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		"long groups":                  {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
 		"same bytes twice":             {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
 		"audio longer than the video":  {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
-		"cut by edit list":             {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
+		"trimmed by an edit list":      {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
 		"high 4:4:4 profile":           {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,9 +36,8 @@ type hooks struct {
 	log      *slog.Logger
 }
 
-// storageEvent receives a Pub/Sub push about an object. The message only makes the
-// pipeline check that object. When this returns an error, Pub/Sub sends the message
-// again later.
+// storageEvent receives a Pub/Sub push about an object. The message only makes the pipeline check
+// that object. If storageEvent returns an error, Pub/Sub delivers the message again later.
 func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
 	if !ok || h.push == nil {

@@ -80,7 +80,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		}
 		called = append(called, s.method)
 		if same := shownOf(t, v) == before; same != s.silent {
-			t.Errorf("after %s the visible fields are unchanged: %v, want %v:\n%s", s.method, same, s.silent, shownOf(t, v))
+			t.Errorf("visible fields unchanged after %s = %v, want %v:\n%s", s.method, same, s.silent, shownOf(t, v))
 		} else if !same && (v.UpdatedAt.Equal(since) || !v.UpdatedAt.Equal(now)) {
 			t.Errorf("%s changed a visible field, but UpdatedAt is %v, want %v", s.method, v.UpdatedAt, now)
 		}

@@ -262,7 +262,7 @@ func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// gone returns nil for the error of an object that no longer exists.
+// gone returns nil if err means that the object no longer exists, and otherwise err.
 func gone(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil

@@ -282,7 +282,7 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	}
 	const emptyQueries = 8 // one for each bucket of due times; Firestore counts each as a read
 	reads, before := s.read+sweeps*emptyQueries, n*sweeps
-	t.Logf("%d waiting videos: %d reads, %d writes and %d requests to storage an hour, %d reads a day; without due times %d a day (%.2f %%)",
+	t.Logf("%d waiting videos: %d reads, %d writes and %d storage requests per hour, %d reads per day; without due times, %d reads per day (%.2f %%)",
 		n, reads, s.written, s.stats, reads*24, before*24, 100*float64(reads)/float64(before))
 	if s.read > n*3/2 || s.read < n/2 {
 		t.Errorf("got %d reads of %d waiting videos in an hour, want about one for each video", s.read, n)
@@ -624,8 +624,8 @@ func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	return g, p
 }
 
-// A restored database has the same ids as the original. Processes of the original
-// installation may still run.
+// A restored database has the same ids as the original. Processes of the original installation
+// may still be running.
 func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_1")

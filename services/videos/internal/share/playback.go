@@ -112,9 +112,9 @@ func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 	return g.Kind == video.WatchLong || g.Kind == video.Own && longLife(v) > maxSigned
 }
 
-// mediaFile is the prefix of file names in our media URLs. The rest of the name is the
-// object's path below its video and not only the rendition's name, because the byte ranges in
-// a player's playlist do not match newer media of the same name.
+// mediaFile is the prefix of file names in our media URLs. The rest of the name is the object's
+// path within its video, not just the rendition's name, because the byte ranges in a player's
+// playlist do not match newer media of the same name.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {

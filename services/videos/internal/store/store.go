@@ -7,8 +7,9 @@
 // transaction. The task remains until storage has no object of the video. The operator's
 // decisions about accounts are in a separate collection.
 //
-// Every change of a video is one transaction, and each method that changes a video takes
-// the request's context. The package makes no decisions: its callers pass them in.
+// Every change to a video is one transaction, and each method that changes a video takes the
+// request's context. The package makes no decisions itself. Its callers pass in functions that
+// decide.
 package store
 
 import (
@@ -75,7 +76,7 @@ func New(db *record.DB, shown func(*video.Video) any) *Store {
 	return s
 }
 
-// beside writes the other documents that a change of a video affects.
+// beside writes the other documents that a change to a video affects.
 func (s *Store) beside(tx *record.Tx, before, after *video.Video) {
 	switch had, has := externalIDOf(before), externalIDOf(after); {
 	case had == has:
@@ -281,7 +282,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return v, nil
 }
 
-// storage sets v.StorageRoom, which is how much more the account may store, if the video awaits
+// storage sets v.StorageRoom to how many more bytes the account may store, if the video awaits
 // its file. Accounts without a limit cost no read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {

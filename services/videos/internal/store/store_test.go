@@ -311,12 +311,12 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	}
 	tells("Update of the title", update(func(v *video.Video) { v.Title, v.UpdatedAt = "New", b.now.Add(time.Second) }), "video.updated")
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("after a change with an event the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
+		t.Errorf("after a change with an event, the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	tells("Update of the schedule", update(func(v *video.Video) { v.DueAt = b.now.Add(time.Hour) }))
 	tells("Update of progress", update(func(v *video.Video) { v.Progress = 5 }))
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("after one event and changes without events the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
+		t.Errorf("after one event and changes without events, the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	for _, status := range []video.Status{video.Processing, video.Failed, video.Ready} {
 		tells("Update of the status", update(func(v *video.Video) { v.Status, v.UpdatedAt = status, v.UpdatedAt.Add(time.Second) }), "video."+string(status))

@@ -31,7 +31,7 @@ func (b *world) remove(v *video.Video) {
 func TestDuePurgesSetsAsideWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	for i := range 20 { // every bucket of due times has unreadable tasks
+	for i := range 20 { // every bucket of due times contains unreadable tasks
 		b.remove(b.make(i, nil))
 	}
 	b.spoil("videoPurges", "vid_3", "jobIds")

@@ -369,8 +369,8 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	return stored
 }
 
-// unused ends a session that no caller knows. If that fails, the session receives no bytes, and
-// storage removes it later.
+// unused ends a session with a URL that no caller has. If that fails, the session receives no
+// bytes, and storage removes it later.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -762,8 +762,7 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem looks up the video for which a token is valid, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// The grant of a cookie is only for the page. It is not valid in a URL, because people
-	// share URLs.
+	// A cookie's grant is only for the page. It is not valid in a URL, because people share URLs.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}

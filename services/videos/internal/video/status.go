@@ -222,7 +222,7 @@ func (v *Video) ReportProgress(percent int) {
 	}
 }
 
-// UploadGrace is how long the pipeline still checks for an upload after the upload URL has
+// UploadGrace is how long the pipeline keeps checking for an upload after the upload URL has
 // expired, because the upload may have begun in time.
 const UploadGrace = 24 * time.Hour
 
@@ -245,8 +245,8 @@ const (
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. A video that waits for an upload is checked after 10
-// s, 20 s, 40 s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
+// Schedule sets when the video is due next. A video that waits for an upload is checked after
+// 10s, 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
 // therefore cost little, while an upload to a new video is detected soon. An unfinished recording
 // is checked ten times during the idle period after which it counts as finished. Every change of
 // a video must call Schedule before the video is stored.

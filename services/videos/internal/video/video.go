@@ -28,8 +28,8 @@ type Slug string
 // Privacy defines who may watch a video.
 type Privacy string
 
-// The privacies. Only a public video may be indexed. Nothing of a password-protected video is
-// shown before a visitor enters the password. Nothing of an expiring video is shown after its
+// The privacies. Only a public video may be indexed. No part of a password-protected video is
+// shown before a visitor enters the password. No part of an expiring video is shown after its
 // expiry.
 const (
 	Public   Privacy = "public"
@@ -57,7 +57,7 @@ type Video struct {
 	ExpiresAt    time.Time // only with Expiring; exclusive: the video has expired at this time
 	NoDownload   bool      // only owners may download the file
 	EmbedOrigins []string  // the sites that may embed the video in a frame; empty: any
-	// Access counts the changes of the access rule that revoke existing permissions. Every token
+	// Access counts the changes to the access rule that revoke existing permissions. Every token
 	// contains this number and is invalid once the number has changed.
 	Access int64
 	// AccessSetAt is when the owner last set the access rule. It is zero if the rule has not been
@@ -107,7 +107,7 @@ type Upload struct {
 	Object       string // the object name, the same for every attempt
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
-	ResumableURL string // an open resumable session; empty after its use or if none could be started
+	ResumableURL string // of an open session; empty after the upload or if none could be started
 
 	// Recording means that the file is uploaded while it is being recorded. When no more bytes
 	// arrive, the received bytes are the whole file. Received is how many bytes storage had
@@ -227,8 +227,8 @@ func (v *Video) Previewable(now time.Time) bool {
 // Playable reports whether the video is ready to play.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
-// Reserved returns how many more bytes the video's session may store, beyond those it had at the
-// last check.
+// Reserved returns how many more bytes the video's session may store, beyond those that it had
+// received at the last check.
 func (v *Video) Reserved() int64 {
 	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
 		return 0
@@ -248,8 +248,8 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes returns the video's size in storage: its source, its media, and the bytes that
-// its resumable session had at the last check.
+// Bytes returns the video's size in storage: its source, its media, and the bytes that its
+// resumable session had received at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
 	// A rejected file is removed immediately, so it does not count.
