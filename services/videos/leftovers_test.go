@@ -28,7 +28,7 @@ func (w *world) bytes() (n int64) {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			if info, err := d.Info(); err == nil { // otherwise, the file has just been removed
+			if info, err := d.Info(); err == nil { // on error, the file has just been removed
 				n += info.Size()
 			}
 			return nil
@@ -49,7 +49,7 @@ type hoarder struct {
 	*world
 	account string
 	mu      sync.Mutex
-	puts    []string // all its upload URLs; mu guards them during concurrent creates
+	puts    []string // all its upload URLs; mu guards against concurrent creates
 }
 
 func (w *world) hoarder(name string) *hoarder {

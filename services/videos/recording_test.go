@@ -72,7 +72,7 @@ func TestARecordingWithoutItsSessionWaitsLikeAnUpload(t *testing.T) {
 	w.loop("sweep")
 	for range 12 {
 		w.clock.Advance(time.Minute)
-		time.Sleep(60 * time.Millisecond) // see the test above
+		time.Sleep(60 * time.Millisecond) // see the previous test
 	}
 	if s := w.status(id); s != "uploading" {
 		t.Fatalf("the status of the recording without its session is %s, want uploading", s)

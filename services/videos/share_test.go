@@ -243,7 +243,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		w.guess(v, "right", from(ip)).want(303)
 	}
 	w.guess(v, "right", from("10.1.0.200")).want(429)
-	w.guess(v, "right", from("10.1.0.200"), others).want(429) // the cookie of another video
+	w.guess(v, "right", from("10.1.0.200"), others).want(429) // with the cookie of another video
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
 	w.clock.Advance(24 * time.Hour) // longer than the lifetime of an unlock
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)

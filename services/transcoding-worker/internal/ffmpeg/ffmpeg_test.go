@@ -71,7 +71,7 @@ func TestLimitsEndACall(t *testing.T) {
 			t.Errorf("Transcode = %v with peak memory of %d bytes, want ErrMemory or ErrTimeout with at most %d bytes", err, usage.Memory, small.Memory)
 		}
 	})
-	t.Run("caller", func(t *testing.T) {
+	t.Run("cancellation by the caller", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("lease lost")

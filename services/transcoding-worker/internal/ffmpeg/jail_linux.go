@@ -137,7 +137,7 @@ func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	return cmd
 }
 
-// peakMemory returns the largest resident size of an ended child, in bytes.
+// peakMemory returns the peak resident size of a child that has exited, in bytes.
 func peakMemory(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss * 1024

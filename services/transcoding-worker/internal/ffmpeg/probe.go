@@ -44,7 +44,7 @@ type Video struct {
 	Transfer      string // colour transfer function, which distinguishes HDR from SDR
 	Tag           string
 
-	First    float64 // time of the first frame that is shown
+	First    float64 // time of the first frame shown
 	Span     float64 // seconds from the first frame to the end of the last
 	Hold     float64 // seconds to hold the last frame for audio that continues after it
 	Frames   int

@@ -32,7 +32,7 @@ var allowedCalls = append([]uint32{
 	// time and waiting
 	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIMES, unix.SYS_SETITIMER, unix.SYS_GETITIMER,
 	unix.SYS_PPOLL, unix.SYS_PSELECT6, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT,
-	// information about itself and the machine
+	// information about the process and the machine
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETPPID, unix.SYS_GETPGID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID,
 	unix.SYS_UNAME, unix.SYS_SYSINFO, unix.SYS_GETRUSAGE, unix.SYS_GETRANDOM,
 	unix.SYS_EXECVE, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
@@ -64,7 +64,7 @@ func filter(pid uint32) []unix.SockFilter {
 		{Code: jumpEq, K: auditArch, Jt: 1},
 		{Code: answer, K: refused},
 		{Code: loadWord, K: offsetNr},
-		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
+		{Code: jumpGE, K: 0x40000000, Jf: 1}, // x32 calls on amd64
 		{Code: answer, K: refused},
 	}
 	// on adds the instructions for call nr. The last instruction must be a return.

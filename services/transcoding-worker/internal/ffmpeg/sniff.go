@@ -12,7 +12,7 @@ type Kind int
 
 // The kinds of file. Only files of kind AcceptVideo are ever given to ffmpeg.
 const (
-	NotVideo    Kind = iota // text, archives, images, audio, noise
+	NotVideo    Kind = iota // text, archives, images, audio, random data
 	OtherVideo              // a video format that is not accepted
 	AcceptVideo             // one of the accepted containers
 )
@@ -61,7 +61,7 @@ func sniff(b []byte) (Kind, string) {
 		has(0, ".RMF"), has(0, "DKIF"), has(0, "YUV4MPEG2"), has(0, "nut/multimedia container"),
 		has(0, "\x00\x00\x01\xb3"),                 // MPEG video without a container
 		has(0, "\x00\x00\x00\x01"),                 // H.264 or HEVC without a container
-		has(0, "\x00\x00\x01\x67"),                 // the same, short start code
+		has(0, "\x00\x00\x01\x67"),                 // the same, with a short start code
 		has(0, "\xb7\xd8\x00\x20\x37\x49\xda\x11"), // WTV
 		has(0, "\x1f\x07\x00"), has(0, "LXF\x00"):  // DV, Leitch
 		return OtherVideo, ""
@@ -77,7 +77,7 @@ func isForm(r io.ReaderAt) bool {
 	buf := make([]byte, 512) // a boundary has at most 70 characters
 	n, err := r.ReadAt(buf, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false // the caller has already read these bytes
+		return false // cannot fail: the caller has already read these bytes
 	}
 	boundary, header, ok := bytes.Cut(buf[:n], []byte("\n"))
 	return ok && bytes.HasPrefix(boundary, []byte("--")) && bytes.HasPrefix(bytes.ToLower(header), []byte("content-disposition: form-data"))

@@ -80,7 +80,7 @@ func (w *tableWalker) file() error {
 	for off := int64(0); off < w.size; {
 		b, err := w.next(off, w.size)
 		if errors.Is(err, io.EOF) {
-			break // a few stray bytes
+			break // ignore a few stray bytes at the end
 		}
 		if errors.Is(err, ErrCorrupt) && w.moov {
 			break // players ignore junk after the index
@@ -148,7 +148,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 				}
 			}
 		case "hdlr":
-			var kind [4]byte // after version, flags and a reserved word
+			var kind [4]byte // follows version, flags and a reserved word
 			if b.len() >= 12 {
 				if _, err := w.r.ReadAt(kind[:], b.start+8); err != nil {
 					return err

@@ -3,9 +3,9 @@
 //
 // It guarantees that a job's result becomes visible exactly once, regardless of repeated
 // deliveries and crashes: every object is stored under the attempt's own prefix, and a single
-// transaction checks the attempt and makes the result visible. A worker that lost its lease kills
-// its ffmpeg and publishes nothing. The job for a file that cannot be played fails immediately,
-// with the reason. Temporary errors are retried a limited number of times.
+// transaction checks the attempt and makes the result visible. A worker that has lost its lease
+// kills its ffmpeg and publishes nothing. The job for a file that cannot be played fails
+// immediately, with the reason. Temporary errors are retried a limited number of times.
 package job
 
 import (
@@ -418,7 +418,7 @@ func (a *attempt) tidy(ctx context.Context) {
 	defer cancel()
 	now, err := a.w.o.Jobs.Get(ctx, a.record.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
-		return // the janitor finds it
+		return // the janitor removes the objects
 	}
 	if now.Outcome.Uses(a.prefix) {
 		return

@@ -410,7 +410,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	s := b.scratch(1 << 30)
-	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job has already waited this long
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job seems to have waited that long
 	small := func() (remove func(), err error) {
 		dir, remove, err := s.Job()
 		if err != nil {
@@ -560,7 +560,7 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 	var log bytes.Buffer
 	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the claim fails
+	cancel() // so that the claim fails
 	b.w.do(ctx, "slot", "any", nil)
 	if !strings.Contains(log.String(), "cannot claim a job") {
 		t.Errorf("the log is %q, want a message about the failed claim", &log)
@@ -736,14 +736,14 @@ func longFilm() *ffmpeg.Source {
 type fakeMaker struct {
 	source     *ffmpeg.Source
 	refuse     *transcode.Failure
-	trouble    error         // the encoder's error
+	trouble    error         // the error that the encoder returns
 	block      chan struct{} // the encoder waits until this channel is closed
 	blockAfter int           // number of ladders that are encoded before block applies
 	copies     bool          // whether the source can be repackaged
 	look       func(stage string, files []string)
 
 	mu      sync.Mutex
-	encoded int // parts
+	encoded int // number of parts
 	ladders int
 	once    sync.Once
 	busy    chan struct{}
@@ -910,7 +910,7 @@ type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
 	hang    bool         // whether a removal hangs until its context ends
-	gaveUp  atomic.Bool  // whether a hanging removal has ended
+	gaveUp  atomic.Bool  // whether a hanging removal has given up
 	vanish  string       // when an object with this prefix is read, all objects with it are removed
 	blind   atomic.Int64 // number of upcoming List calls that fail
 

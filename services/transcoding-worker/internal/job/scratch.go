@@ -21,7 +21,7 @@ type Scratch struct {
 	disk  func(dir string) (free, size int64, err error) // bytes
 
 	mu       sync.Mutex
-	reserved map[string]int64 // by job folder
+	reserved map[string]int64 // bytes by job folder
 	waiting  string           // the folder of the job that space is kept for; see await
 	rests    time.Time        // no job may wait before this time
 	freed    chan struct{}    // closed when space may have become free

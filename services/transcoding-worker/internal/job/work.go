@@ -416,7 +416,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(4) // each upload has a chunk of its file in memory
+		g.SetLimit(4) // each upload keeps a chunk of its file in memory
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {

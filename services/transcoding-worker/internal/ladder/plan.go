@@ -25,7 +25,7 @@ type Rung struct {
 	Name          string
 	Width, Height int
 	Kbps          int  // maximum bit rate
-	Half          bool // every second frame
+	Half          bool // uses every second frame
 }
 
 // Plan describes the renditions of a source.

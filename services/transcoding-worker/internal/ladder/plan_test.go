@@ -76,7 +76,7 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 		wantRate         string
 		wantFrames       int
 		wantGOP          int
-		half             bool // of the smallest rung
+		half             bool // whether the smallest rung has half the rate
 	}{
 		{30, 1, 600, true, "30/1", 600, 60, false},
 		{30000, 1001, 600, true, "30000/1001", 600, 60, false},
@@ -120,7 +120,7 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 	}{
 		"1080p":               {nil, "720p", "1080p 480p 360p"},
 		"camera":              {sized(1280, 720), "720p", "480p 360p"},
-		"between":             {sized(1366, 768), "768p", "480p 360p"},
+		"between two rungs":   {sized(1366, 768), "768p", "480p 360p"},
 		"portrait":            {sized(1080, 1920), "720p", "1080p 480p 360p"},
 		"one rendition":       {sized(640, 360), "", ""},
 		"expensive to decode": {sized(3840, 2160), "", ""},
@@ -238,7 +238,7 @@ func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 			s.Size = int64(gigabytes * gb)
 			s.Video.Bytes, s.Video.Span, s.Video.Rate = s.Size, hours*3600, ffmpeg.Rate{Num: rate, Den: 1}
 			s.Video.Frames = int(hours * 3600 * float64(rate))
-			s.Video.Level = 50 // not copied
+			s.Video.Level = 50 // too high to be copied
 			s.Audio = &ffmpeg.Audio{Codec: "opus"}
 			if edit != nil {
 				edit(s)

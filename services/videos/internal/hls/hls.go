@@ -20,7 +20,7 @@ import (
 type Caption struct {
 	Lang    string // BCP 47
 	Name    string // shown in the player's menu
-	URI     string // a media playlist of WebVTT
+	URI     string // URL of a media playlist of WebVTT
 	Default bool
 }
 

@@ -38,11 +38,11 @@ type shelf struct {
 	videos  map[video.ID]*video.Video
 	objects map[string]objectstore.Object
 	content map[string][]byte
-	failing map[string]error // by object name
+	failing map[string]error // errors of Stat and Upload, by object name
 
 	unreadable map[video.ID]error
 
-	read, written, stats int // calls of the store and of the bucket, by record
+	read, written, stats int // records read and written, and Stat calls
 }
 
 func (s *shelf) Get(_ context.Context, id video.ID) (*video.Video, error) {
@@ -264,7 +264,7 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") != "" {
 		n = 100_000
 	}
-	for i := range n { // created over one day
+	for i := range n { // spread over one day
 		s.await(p, video.ID("vid_"+strconv.Itoa(i)))
 		s.now = s.now.Add(24 * time.Hour / time.Duration(n))
 	}
@@ -401,7 +401,7 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // the most strays that one search may remove from a bucket without other objects
+	s.orphans(100) // the maximum that one search may remove from a bucket without other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)

@@ -34,7 +34,7 @@ type sighting struct {
 // turnStrays collects the strays that one search of the whole bucket finds.
 type turnStrays struct {
 	cut    bool // the search was interrupted
-	seen   int  // number of all objects
+	seen   int  // number of objects, including strays
 	count  int  // number of strays
 	listed []strayObject
 }
@@ -122,7 +122,7 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	}
 	stopped := found.count > p.o.JanitorMost && found.count*100 > found.seen
 	if stopped {
-		p.o.Log.ErrorContext(ctx, "janitor stopped: too many objects belong to no record; nothing unknown was removed", "unknown", found.count, "objects", found.seen, "most", p.o.JanitorMost)
+		p.o.Log.ErrorContext(ctx, "janitor stopped: too many objects belong to no record; no unknown object was removed", "unknown", found.count, "objects", found.seen, "most", p.o.JanitorMost)
 	}
 	now, after := p.o.Now(), map[string]sighting{}
 	var due []strayObject

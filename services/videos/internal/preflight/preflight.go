@@ -42,7 +42,7 @@ type preflight struct {
 
 	out        io.Writer
 	check      string // the current check
-	complaints int    // how many problems the current check has found
+	complaints int    // number of problems that the current check has found
 }
 
 const (
@@ -71,7 +71,7 @@ func parse(args []string) (*preflight, error) {
 	flags.StringVar(&p.indexes, "indexes", "", "the chart's firestore.indexes.json")
 	flags.StringVar(&p.cors, "cors", "", "the chart's cors.json")
 	flags.BoolVar(&p.notification, "notification", false, "check that the bucket sends notifications about uploads")
-	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the check of Redis, because the chart installs it")
+	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the Redis check, because the chart installs Redis")
 	return p, errors.Join(flags.Parse(args), env.Parse(p))
 }
 

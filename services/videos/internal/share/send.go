@@ -78,7 +78,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
 		return nil
 	}
-	first = bytes.Clone(first) // without spare capacity, because the cache may keep the slice
+	first = bytes.Clone(first) // drop spare capacity, because the cache may keep the slice
 	s.small.put(object, first, now.Add(10*time.Minute))
 	if !ok {
 		c.Response().SetBodyRaw(first)

@@ -74,7 +74,7 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		t.Errorf("%d clients that read nothing use %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }}}
-	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other is sent from memory
+	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other sent from memory
 		for range 2 {
 			res, err := client.Get("http://x/" + account + "/new-" + account)
 			if err != nil {

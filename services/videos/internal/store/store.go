@@ -273,7 +273,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		}
 		return in.Put(&before, v, v.Changed(&before))
 	})
-	if errors.Is(err, firestoredb.ErrExists) { // the only document that an update creates
+	if errors.Is(err, firestoredb.ErrExists) { // an update creates no other document
 		err = video.ExternalIDTaken()
 	}
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 type Rule struct {
 	Privacy       *string
 	Password      *string
-	ExpiresAt     *int64 // ms
+	ExpiresAt     *int64 // Unix time in ms
 	AllowDownload *bool
 	EmbedOrigins  []string
 }

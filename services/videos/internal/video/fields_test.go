@@ -17,7 +17,7 @@ func TestDraftRules(t *testing.T) {
 	later := start.Add(time.Hour).UnixMilli()
 	for name, tc := range map[string]struct {
 		draft video.Draft
-		want  []string // field code
+		want  []string // field and code of each error
 	}{
 		"nothing":                             {video.Draft{}, nil},
 		"title of 500 characters":             {video.Draft{Title: ptr(strings.Repeat("é", 500))}, nil},

@@ -17,7 +17,7 @@ type Purge struct {
 	Sessions []string
 	Since    time.Time
 	Due      time.Time
-	Until    time.Time // zero for a tombstone
+	Until    time.Time // end of the first phase; zero for a tombstone
 	// Late is the time after which nobody can write any more. An upload URL cannot be revoked, so
 	// anyone who has it can upload a file for a deleted video until the URL expires.
 	Late time.Time
@@ -88,7 +88,7 @@ func (p Purge) Next(now time.Time) time.Time {
 	}
 	switch since := now.Sub(p.Since); {
 	case since < 2*time.Minute:
-		return now.Add(9 * time.Second) // shorter than the pause between sweeps, so every sweep finds the task due
+		return now.Add(9 * time.Second) // shorter than the pause between sweeps, so the task is due in every sweep
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
 	case since < 24*time.Hour: // storage still fails to remove the remaining objects

@@ -25,7 +25,7 @@ const (
 var transitions = map[Status][]Status{
 	Uploading:  {Processing, Failed}, // failed: no file arrived in time, or the file was rejected unread
 	Processing: {Ready, Failed},
-	Failed:     {Processing}, // another object generation was uploaded
+	Failed:     {Processing}, // another generation was uploaded
 	Ready:      {},
 }
 
@@ -82,7 +82,7 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 		// worker would read.
 		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
 			"Upload it again, uncompressed and without that header."}
-	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked up the limit
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative if the limit was not looked up
 		return &noRoom
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return &Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}
