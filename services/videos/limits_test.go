@@ -254,7 +254,7 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 		must(t, err)
 		object := named.([]any)[0].(map[string]any)["object"].(string)
 		if !slices.Contains(w.objects("videos/"+v.id+"/captions/"), object) {
-			t.Errorf("after status %d, the record names %s, which is not in storage; want an existing object", a.status, object)
+			t.Errorf("after status %d, the record refers to %s, which is not in storage; want an existing object", a.status, object)
 		}
 	}
 	// A rejected upload leaves no object in storage.

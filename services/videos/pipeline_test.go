@@ -437,7 +437,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	}
 	for turn := range 10 { // each search finds a stray that the previous search has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
-		w.object(name, "an object that no record of the first installation explains")
+		w.object(name, "an object that no record of the first installation accounts for")
 		before = append(before, name)
 		eventually(t, "search by the first installation's janitor", func() bool {
 			var list bytes.Buffer

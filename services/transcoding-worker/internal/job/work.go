@@ -160,7 +160,7 @@ func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	return path, err
 }
 
-// fetch downloads exactly the generation of the upload that the job names.
+// fetch downloads exactly the generation of the upload that the job specifies.
 func (a *attempt) fetch(ctx context.Context) (string, error) {
 	r := a.record
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {

@@ -177,7 +177,7 @@ func (h public) create(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, p, fields.Unknown))
 }
 
-// pageOf returns the Origin header, or "" if it is not an origin. The header names the page
+// pageOf returns the Origin header, or "" if it is not an origin. The header identifies the page
 // that sent the request, or the page for which a server sent it.
 func pageOf(c *fiber.Ctx) string {
 	origin := c.Get(fiber.HeaderOrigin)

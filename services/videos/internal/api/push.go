@@ -131,7 +131,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	}
 	switch {
 	case !slices.Equal(id.Audience, []string{v.audience}), v.account != "" && (by.Email != v.account || !by.Verified):
-		return fmt.Errorf("%w: it names another audience or another account", errToken)
+		return fmt.Errorf("%w: it is for another audience or another account", errToken)
 	case v.fetch.now().Before(id.IssuedAt.Add(-clockSkew)):
 		return fmt.Errorf("%w: it was issued in the future", errToken)
 	}

@@ -16,7 +16,7 @@ import (
 const janitorTick = 10 * time.Minute
 
 // RunJanitor searches the whole bucket for orphans every JanitorEvery until ctx ends. It finds
-// objects that no record names, such as those of deleted videos. [Pipeline.Sweep] removes the
+// objects that no record refers to, such as those of deleted videos. [Pipeline.Sweep] removes the
 // objects that an existing video no longer needs. If JanitorEvery is 0, RunJanitor does nothing.
 // It returns an error if the bucket belongs to another database.
 func (p *Pipeline) RunJanitor(ctx context.Context) error {
@@ -47,9 +47,9 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 func (p *Pipeline) janitorOff() bool { return p.o.JanitorOff != nil && p.o.JanitorOff() }
 
 // Tidy searches the whole bucket and removes dead objects immediately. An object that no record
-// explains is a stray. Tidy removes a stray only after two sightings at least [strayAge] apart.
-// This is longer than Firestore keeps data for point-in-time recovery, so a database that was
-// restored to the wrong time can be restored again, and its videos still play.
+// accounts for is a stray. Tidy removes a stray only after two sightings at least [strayAge]
+// apart. This is longer than Firestore keeps data for point-in-time recovery, so a database that
+// was restored to the wrong time can be restored again, and its videos still play.
 // [Pipeline.tidyStrays] describes when strays are kept.
 //
 // Tidy lists an object before it reads the object's video. Otherwise, it could mistake an object
@@ -104,8 +104,8 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 	return objects, nil
 }
 
-// strayGrace is how long an object that no job wrote may exist before its video's record names
-// it. Such an object is a caption file or a new poster.
+// strayGrace is how long an object that no job wrote may exist before its video's record refers
+// to it. Such an object is a caption file or a new poster.
 const strayGrace = time.Hour
 
 // verdict is the janitor's decision about an object.
@@ -114,16 +114,16 @@ type verdict int
 const (
 	inUse verdict = iota // needed, or possibly needed
 	dead                 // certainly not needed
-	stray                // no record explains it
+	stray                // no record accounts for it
 )
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
 // judgeMedia judges an object that was made for a video. Three kinds of objects are in use
-// although the record does not name them: objects of a job that may still run, replaced media
-// while one of its URLs may still be valid, and objects so new that the record may not name them
-// yet. A running job's objects include finished parts, which a worker that takes over the job
-// reuses.
+// although the record does not refer to them: objects of a job that may still run, replaced media
+// while one of its URLs may still be valid, and objects so new that the record may not refer to
+// them yet. A running job's objects include finished parts, which a worker that takes over the
+// job reuses.
 //
 // An object that is newer than the record's last change is a stray, never dead: the record may
 // have been restored to a time before the object existed.
@@ -227,7 +227,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	var errs []error
 	for id, objects := range batch {
-		// The record exists but cannot be read, and may name any of these objects.
+		// The record exists but cannot be read, and may refer to any of these objects.
 		if err := unreadable[id]; err != nil {
 			errs = append(errs, err)
 			continue
@@ -270,7 +270,7 @@ func gone(err error) error {
 	return err
 }
 
-// named lists the objects that v refers to.
+// named returns the set of objects that v refers to.
 func named(v *video.Video) (map[string]bool, error) {
 	keep := map[string]bool{}
 	if v == nil {

@@ -104,10 +104,10 @@ type Options struct {
 	JanitorEvery time.Duration // how often the whole bucket is searched for orphans; 0 means never
 	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, removes none
 
-	// JanitorOff reports whether the janitor is off. A restore turns it off until the
-	// operator turns it on again. While it is off, nothing removes objects that no record
-	// names. The objects of deleted videos are still removed, because a record of the
-	// deletion names them. If JanitorOff is nil, the janitor is on.
+	// JanitorOff reports whether the janitor is off. A restore turns it off until the operator
+	// turns it on again. While it is off, nothing removes objects that no record refers to. The
+	// objects of deleted videos are still removed, because a record of the deletion refers to
+	// them. If JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
@@ -176,7 +176,7 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 }
 
 // Uploaded handles storage's notification that object was written. It removes the object if the
-// video was deleted. It leaves an object that no record explains to the janitor, because this
+// video was deleted. An object that no record accounts for is left to the janitor, because this
 // database may have been restored to a time before the video was created.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)

@@ -308,22 +308,22 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		o    objectstore.Object
 		want verdict
 	}{
-		"object of an unknown video":                 {nil, false, object(current, 0), stray},
-		"object that the record names":               {late, true, object(current, 9*time.Hour), inUse},
-		"object of a running job":                    {ready(false), false, object(current, 9*time.Hour), inUse},
-		"part of a running job":                      {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
-		"media replaced a minute ago":                {ready(true), false, object(current, time.Minute), inUse},
-		"media replaced hours ago":                   {late, false, object(current, 9*time.Hour), dead},
-		"part of a finished job":                     {late, false, object(part, 9*time.Hour), dead},
-		"object of a replaced upload":                {failed, false, object(other, time.Minute), dead},
-		"new captions that the record does not name": {late, false, object(caption, time.Minute), inUse},
-		"old captions that the record does not name": {late, false, object(caption, 9*time.Hour), dead},
-		"captions newer than the record":             {late, false, object(caption, 2*time.Hour), stray},
-		"generation newer than the record":           {late, false, object(other, time.Hour), stray},
-		"attempt newer than the record":              {late, false, object(current, time.Hour), stray},
-		"object of a failed job":                     {failed, false, object(current, time.Minute), dead},
-		"object newer than the failure":              {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
-		"object of a video without an upload":        {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of an unknown video":          {nil, false, object(current, 0), stray},
+		"object that the record refers to":    {late, true, object(current, 9*time.Hour), inUse},
+		"object of a running job":             {ready(false), false, object(current, 9*time.Hour), inUse},
+		"part of a running job":               {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
+		"media replaced a minute ago":         {ready(true), false, object(current, time.Minute), inUse},
+		"media replaced hours ago":            {late, false, object(current, 9*time.Hour), dead},
+		"part of a finished job":              {late, false, object(part, 9*time.Hour), dead},
+		"object of a replaced upload":         {failed, false, object(other, time.Minute), dead},
+		"new captions not in the record":      {late, false, object(caption, time.Minute), inUse},
+		"old captions not in the record":      {late, false, object(caption, 9*time.Hour), dead},
+		"captions newer than the record":      {late, false, object(caption, 2*time.Hour), stray},
+		"generation newer than the record":    {late, false, object(other, time.Hour), stray},
+		"attempt newer than the record":       {late, false, object(current, time.Hour), stray},
+		"object of a failed job":              {failed, false, object(current, time.Minute), dead},
+		"object newer than the failure":       {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of a video without an upload": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
 	} {
 		if got := p.judgeMedia(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
 			t.Errorf("%s: judgeMedia returned %v, want %v", name, got, tt.want)
@@ -391,7 +391,7 @@ func (s *shelf) stored() (names []string) {
 	return names
 }
 
-// orphans adds n objects that no record explains.
+// orphans adds n objects that no record accounts for.
 func (s *shelf) orphans(n int) {
 	for i := range n {
 		s.put(transcode.Prefix("vid_"+strconv.Itoa(i), 7, 1)+"720p.mp4", 1)
@@ -536,7 +536,7 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 		}
 	}
 	// After ten more searches with the right records, storage still contains the objects that
-	// these records explain.
+	// these records refer to.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
 			t.Errorf("storage has no media of video %s, want 720p.mp4", id)

@@ -138,7 +138,7 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// wasMade reports whether a playlist of the current source may have named object. The caller
+// wasMade reports whether a playlist of the current source may have contained object. The caller
 // chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
 // accepts only a few names: the video's renditions of every attempt up to the current one. A
 // player may still use the playlist of an earlier attempt. A later version of an outcome has

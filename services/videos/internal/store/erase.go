@@ -55,8 +55,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	})
 }
 
-// holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held
-// slug no longer names the account, so [Store.Remains] does not count it.
+// holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held slug
+// no longer refers to the account, so [Store.Remains] does not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
 	// The erasure repeats this until no slug is found, so it may be interrupted after any
 	// commit.

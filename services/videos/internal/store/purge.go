@@ -40,8 +40,8 @@ func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
 	return s.purges.Due(ctx, dueAtOnce)
 }
 
-// PutOffPurge sets when a task is due again, unless the task was changed or has ended since
-// it was read. Otherwise, a replica that was suspended could restore a task that names an
+// PutOffPurge sets when a task is due again, unless the task was changed or has ended since it
+// was read. Otherwise, a replica that was suspended could restore a task that refers to an
 // account erased in the meantime.
 func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 	optional := func(path string, v any, there bool) firestore.Update {

@@ -27,7 +27,7 @@ type Purge struct {
 
 // purgedFor and erasedFor are how long a task keeps searching for all objects of a video.
 // erasedFor is shorter because auth must forget an erased account within an hour, and does so
-// only when no task names the account.
+// only when no task refers to the account.
 const (
 	purgedFor = time.Hour
 	erasedFor = 15 * time.Minute
@@ -68,8 +68,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p is in its second phase and only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone returns the tombstone of p, which is kept until Late. It names no account, so an
-// erasure need not wait for it.
+// Tombstone returns the tombstone of p, which is kept until Late. It does not refer to an
+// account, so an erasure need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
 // lateLook is the pause between two checks for a late upload in installations without storage
@@ -97,8 +97,8 @@ func (p Purge) Next(now time.Time) time.Time {
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy returns the time from which an account's purge tasks no longer name the account if it
-// is erased at now.
+// ErasedBy returns the time from which an account's purge tasks no longer refer to the account if
+// it is erased at now.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later returns the later of two times.

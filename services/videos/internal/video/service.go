@@ -665,8 +665,8 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Otherwise, it is unknown whether the record names the new file or the previous one. The
-	// janitor removes the file that the record does not name.
+	// Otherwise, it is unknown whether the record refers to the new file or the previous one. The
+	// janitor removes the other file.
 	return err
 }
 
@@ -691,7 +691,7 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	return nil
 }
 
-// drop removes an object that no record names any more. If that fails, the janitor removes
+// drop removes an object that no record refers to any more. If that fails, the janitor removes
 // it.
 func (s *Service) drop(ctx context.Context, object string) {
 	if object == "" {
