@@ -44,7 +44,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
-		// The token may be valid, but its key could not be fetched. Pub/Sub will retry.
+		// If the key could not be fetched, the token may still be valid. Pub/Sub will retry.
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
@@ -136,7 +136,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 		return fmt.Errorf("%w: it was issued in the future", errToken)
 	}
 	if _, err := v.signed.Verify(ctx, token); err != nil {
-		// The keys could not be fetched, so the token may be valid.
+		// If the keys could not be fetched, the token may still be valid.
 		if v.fetch.failed() {
 			return fmt.Errorf("%w: %w", errKeys, err)
 		}

@@ -186,7 +186,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
-		// The next search handles the objects listed since the last flush.
+		// After an error, the next search handles the objects listed since the last flush.
 		if err != nil {
 			strays.end()
 			return errors.Join(append(errs, err)...)
@@ -227,7 +227,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	var errs []error
 	for id, objects := range batch {
-		// The record exists but cannot be read, and may refer to any of these objects.
+		// If the record exists but cannot be read, it may refer to any of these objects.
 		if err := unreadable[id]; err != nil {
 			errs = append(errs, err)
 			continue
@@ -282,7 +282,8 @@ func named(v *video.Video) (map[string]bool, error) {
 	if v.Still != nil {
 		keep[v.Still.Object] = true
 	}
-	// No transcode has succeeded yet. judgeMedia itself keeps the objects of a running job.
+	// Without media, no transcode has succeeded yet. judgeMedia itself keeps the objects of a
+	// running job.
 	if v.Media == nil {
 		return keep, nil
 	}

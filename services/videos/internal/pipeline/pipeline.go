@@ -278,8 +278,8 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// A newer file was recorded in the meantime, or the video expects no file. This file needs no
-	// further work.
+	// If the record has another generation, a newer file was recorded in the meantime, or the
+	// video expects no file. In both cases, this file needs no further work.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
@@ -354,8 +354,8 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {
-		// The process that detected the upload crashed between committing the video and
-		// creating the job.
+		// If the video is still processing, the process that detected the upload crashed after
+		// committing the video and before creating the job.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
 		}

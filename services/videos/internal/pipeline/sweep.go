@@ -191,8 +191,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Any other error concerns a single video. However many of these errors occur, they
-			// must not stop the rest.
+			// Unavailable concerns all videos. Any other error concerns a single video and must
+			// not stop the others, however often such errors occur.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

@@ -66,7 +66,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
-	// A guess of any other length cannot be a password. It counts as wrong and is not hashed.
+	// Hash only a guess whose length is valid for a password. Any other guess counts as wrong.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}

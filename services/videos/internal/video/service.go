@@ -491,13 +491,13 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
 	}
 	if err != nil {
-		// Storage or the signer is down, but the current URL still works.
+		// Although storage or the signer is down, the current URL may still work.
 		if left > 0 {
 			return v, nil
 		}
 		return nil, err
 	}
-	// Only the session was missing. The upload URL does not change.
+	// If only the session was missing, the upload URL does not change.
 	if left > time.Hour {
 		fresh.URL, fresh.ExpiresAt = v.Upload.URL, v.Upload.ExpiresAt
 		if fresh.ResumableURL == "" {
@@ -506,7 +506,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	}
 	before := v.Upload
 	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		// Another request was faster. It returned the URLs in the record.
+		// If the URLs differ, another request was faster and returned the URLs in the record.
 		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}
@@ -675,8 +675,8 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
-		// The transaction runs this function again only if its last attempt wrote nothing.
-		// The captions were therefore not removed by this call.
+		// The transaction runs this function again only if its last attempt wrote nothing. If
+		// there are no captions, this call has therefore not removed them.
 		if !ok {
 			return NoCaptions()
 		}
@@ -717,7 +717,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
-		// The same poster was requested before. If a worker is still taking it, the caller
+		// If the same poster was requested before and a worker is still taking it, the caller
 		// waits below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged

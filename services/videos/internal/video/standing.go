@@ -102,7 +102,7 @@ type standings struct{ *leases[tenant.State] }
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
 	return &standings{newLeases(func(ctx context.Context, account string) (tenant.State, error) {
 		s, err := read(ctx, account)
-		// auth sends only its decisions. An account without one is active.
+		// auth sends only its decisions, so an account without one is active.
 		if s.State == "" {
 			s.State = tenant.Active
 		}

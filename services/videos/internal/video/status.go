@@ -159,7 +159,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 // of the same source only add to the earlier versions, so Publish returns ErrTransition for
 // an older version.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
-	// Another file has been uploaded, and this result is for the old file.
+	// If the job differs, another file has been uploaded, and this result is for the old file.
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
 	}
