@@ -71,8 +71,9 @@ func sniff(b []byte) (Kind, string) {
 	return NotVideo, ""
 }
 
-// isForm reports whether a file is the body of a form (multipart/form-data), as `curl -F` and a
-// browser's FormData send it: a line with the boundary, then the header of the first part.
+// isForm reports whether a file is the body of a form (multipart/form-data), as sent by `curl -F`
+// and a browser's FormData. Such a body starts with a line that contains the boundary, followed
+// by the header of the first part.
 func isForm(r io.ReaderAt) bool {
 	buf := make([]byte, 512) // a boundary has at most 70 characters
 	n, err := r.ReadAt(buf, 0)

@@ -2,7 +2,7 @@
 // produces the ladder, publishes the results and cleans up.
 //
 // It guarantees that a job's result becomes visible exactly once, regardless of repeated
-// deliveries and crashes: every object is stored under the attempt's own prefix, and a single
+// deliveries and crashes. Every object is stored under the attempt's own prefix, and a single
 // transaction checks the attempt and makes the result visible. A worker that has lost its lease
 // kills its ffmpeg and publishes nothing. The job for a file that cannot be played fails
 // immediately, with the reason. Temporary errors are retried a limited number of times.

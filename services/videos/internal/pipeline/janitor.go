@@ -119,8 +119,8 @@ const (
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
-// judgeMedia judges an object that was made for a video. Three kinds of objects are in use
-// although the record does not refer to them: objects of a job that may still run, replaced media
+// judgeMedia judges an object that was made for a video. Some objects are in use although the
+// record does not refer to them. These are objects of a job that may still run, replaced media
 // while one of its URLs may still be valid, and objects so new that the record may not refer to
 // them yet. A running job's objects include finished parts, which a worker that takes over the
 // job reuses.

@@ -77,9 +77,9 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports two problems: a database written by another version, with which no service
-// starts, and a bucket that belongs to another database, with which the videos service does not
-// start.
+// checkOwner reports a database written by another version, because no service starts with such a
+// database. It also reports a bucket that belongs to another database, because the videos service
+// does not start with such a bucket.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {

@@ -38,9 +38,9 @@ const MaxEmbedOrigins = 20
 // that the privacy would ignore. Otherwise, the caller would believe the video is protected
 // when it is not.
 //
-// If present is not nil, the owner of that video can send back the rule that the API returned:
-// the password may be absent if the video has one, and the current expiry is valid even if it has
-// passed.
+// If present is not nil, the owner of that video can send back the rule that the API returned.
+// The password may then be absent if the video has one, and the current expiry is valid even if
+// it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
 	// The whole rule is replaced, so absent fields get their defaults, not the current values.

@@ -334,11 +334,11 @@ func maybeStored(err error) bool {
 }
 
 // reserve keeps the session of v only if the account has enough storage for it. It checks after
-// the record was committed and before any caller gets the session's URL. If several sessions
+// the record was committed and before any caller gets the session's URL. Even if several sessions
 // start at the same time, each check therefore sees every session with a URL that was already
-// returned, and no two sessions count on the same storage. This does not require a document that
-// all of them write. If there is too little storage, reserve ends the session, and the file can
-// still be uploaded in one piece.
+// returned. As a result, no two sessions count on the same storage, although there is no document
+// that all of them write. If there is too little storage, reserve ends the session, and the file
+// can still be uploaded in one piece.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
 	// The session may already be in use if a repeated create finds it.

@@ -52,8 +52,8 @@ func failed(t *testing.T) *video.Video {
 	return v
 }
 
-// The failure of a file that was uploaded as a form mentions the form, but only if the worker
-// cannot use the file, because an upload may have any Content-Type.
+// If a worker cannot use a file that was uploaded as a form, the failure mentions the form. The
+// Content-Type alone does not make an upload fail, because an upload may have any Content-Type.
 func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
