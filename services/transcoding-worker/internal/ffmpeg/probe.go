@@ -463,7 +463,7 @@ type scanner struct {
 func (c *scanner) add(p packet, jumps bool) {
 	p.pts -= c.source.Start
 	if jumps {
-		// Remove jumps of more than ten seconds in such streams, as ffmpeg does.
+		// Remove clock jumps of more than ten seconds, as ffmpeg does.
 		if c.havePrevious && math.Abs(p.pts+c.shift-c.previous) > 10 {
 			c.shift = c.previous - p.pts
 		}

@@ -62,7 +62,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			break
 		}
 		if turn := time.Since(began); turn != othersTurn {
-			t.Errorf("jobs were not allowed to wait for %v, want %v", turn, othersTurn)
+			t.Errorf("waiting was forbidden for %v, want %v", turn, othersTurn)
 		}
 		ends["small"]()
 		ends["running"]()
