@@ -81,8 +81,8 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	}
 }
 
-// foreign adds instructions for the operator to err, the error for a bucket that another database
-// owns.
+// foreign wraps the error for a bucket that another database owns, and tells the operator what to
+// do.
 func foreign(err error) error {
 	return fmt.Errorf("%w. No object was removed. Use this database's own bucket. To move this bucket to this database permanently, "+
 		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
