@@ -34,19 +34,21 @@ const (
 	partEnd     = "end"
 )
 
-// maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million.
+// maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million
+// objects.
 const maxHave = 64 << 20
 
-// stalled is how long a receiver may read nothing before its request is aborted. Otherwise a hanging
-// receiver would keep deleted bytes on the disk forever.
+// stalled is how long a receiver may go without reading before its request is aborted. Without this
+// limit, a hanging receiver would keep deleted bytes on the disk forever.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.
 type Source struct {
 	Records *firestore.Server
 	Objects *storage.Server
-	Tokens  guard.Tokens // that callers must send
-	// Stop aborts running requests when it is done, so that they do not delay the server's shutdown.
+	Tokens  guard.Tokens // required from callers
+	// Running requests are aborted when Stop is done, so that they do not delay the server's
+	// shutdown.
 	Stop context.Context
 }
 
@@ -79,12 +81,13 @@ func (s *Source) Handler() http.Handler {
 		w.Header().Set("Connection", "close") // the last write's time limit must not outlive the response
 		if err := s.send(ctx, m, have); err != nil {
 			slog.WarnContext(ctx, "sending a backup failed", "error", err)
-			panic(http.ErrAbortHandler) // the receiver must not take what it has for the whole
+			panic(http.ErrAbortHandler) // the receiver must not mistake a partial backup for a complete one
 		}
 	})
 }
 
-// patient is a response that waits for a slow receiver, but not for one that has gone.
+// patient is a response writer that waits for a slow receiver, but not for one that stopped
+// reading.
 type patient struct {
 	ctx  context.Context
 	w    io.Writer
@@ -95,7 +98,7 @@ func (p *patient) Write(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}
-	_ = p.conn.SetWriteDeadline(time.Now().Add(stalled)) // a test's response has none
+	_ = p.conn.SetWriteDeadline(time.Now().Add(stalled)) // fails in tests, where the response has no deadline
 	return p.w.Write(b)
 }
 
@@ -123,7 +126,7 @@ func (s *Source) send(ctx context.Context, m *multipart.Writer, have map[string]
 	if err := sendRecords(ctx, m, records); err != nil {
 		return fmt.Errorf("send records: %w", err)
 	}
-	_ = records.Close() // before the bytes, which may take hours
+	_ = records.Close() // close it before sending the bytes, which may take hours
 	blobs, err := sendIndex(m, objects, have)
 	if err != nil {
 		return fmt.Errorf("send the index of objects: %w", err)
