@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Production limits not only the size of a commit's request but also the size of its changes. The
-// documents that it writes or deletes and their changed index entries have at most 10 MiB in total.
-// A request of a few kilobytes that deletes documents with many index entries can exceed this
-// limit. The sizes follow production's documentation of "storage size calculations".
+// Production limits both the size of a commit's request and the size of its changes. The written
+// and deleted documents and their changed index entries may have at most 10 MiB in total. A request
+// of a few kilobytes that deletes documents with many index entries can exceed this limit. The
+// sizes follow "Storage size calculations" in production's documentation.
 const (
 	maxTransactionBytes = 10 << 20
 
@@ -39,8 +39,8 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh returns the size of a change: the document (its old state if it is deleted) and the index
-// entries that are added and removed. Without declared indexes, entries do not count.
+// weigh returns the size of a change: the document (its old state if it is deleted) and the added
+// and removed index entries. Without declared indexes, entries do not count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -57,7 +57,7 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	return total + newWeigher(ix, path).all(c), nil
 }
 
-// checkEntries rejects a document with too many index entries or too many bytes of them. Without
+// checkEntries rejects a document if its index entries are too many or too large in total. Without
 // declared indexes, entries do not count.
 func (ix *Indexes) checkEntries(d *pb.Document) error {
 	if ix == nil || d == nil {
@@ -204,7 +204,7 @@ func (w *weigher) composite(x *Index, c change) int {
 			case f.FieldPath == nameField:
 			case v == nil:
 				return 0
-			case f.ArrayConfig == contains: // at most one field of an index
+			case f.ArrayConfig == contains: // at most one field of an index is an array
 				entries = len(v.GetArrayValue().GetValues())
 				for _, e := range v.GetArrayValue().GetValues() {
 					elements += min(valueSize(e), maxIndexedBytes)
