@@ -67,7 +67,7 @@ func TestACutRequestStoresNothingAndACutResponseIsShort(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err == nil || len(b) != 1000 {
-		t.Errorf("the reader got %d bytes, %v; want 1000 and an error", len(b), err)
+		t.Errorf("the reader got %d bytes and the error %v, want 1000 bytes and an error", len(b), err)
 	}
 }
 
