@@ -284,7 +284,7 @@ func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
 		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
 			return did, err
 		}
-		// What the target contains is no longer known.
+		// The content of the target is no longer known, so read it again.
 		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
 			return did, err
 		}
