@@ -147,7 +147,7 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	if err != nil {
 		return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	raw := &summedReader{r: bufio.NewReaderSize(f, 256<<10), sum: sha256.New()}
 	failed := in.plain(raw, read)
 	_, _ = io.Copy(io.Discard, raw) // raw records the error
@@ -170,7 +170,7 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 type summedReader struct {
 	r   io.Reader
 	sum hash.Hash
-	err error // of the disk
+	err error // disk error
 }
 
 func (s *summedReader) Read(p []byte) (int, error) {

@@ -78,7 +78,7 @@ func (s *Source) Handler() http.Handler {
 		out := &patient{ctx, w, http.NewResponseController(w)}
 		m := multipart.NewWriter(out)
 		w.Header().Set("Content-Type", m.FormDataContentType())
-		w.Header().Set("Connection", "close") // the last write's time limit must not outlive the response
+		w.Header().Set("Connection", "close") // otherwise the last write's deadline would outlive the response
 		if err := s.send(ctx, m, have); err != nil {
 			slog.WarnContext(ctx, "sending a backup failed", "error", err)
 			panic(http.ErrAbortHandler) // the receiver must not mistake a partial backup for a complete one
@@ -122,7 +122,7 @@ func (s *Source) send(ctx context.Context, m *multipart.Writer, have map[string]
 		return err
 	}
 	defer objects.Close()
-	defer func() { _ = records.Close() }() // it was only read
+	defer func() { _ = records.Close() }() // opened only for reading
 	if err := sendRecords(ctx, m, records); err != nil {
 		return fmt.Errorf("send records: %w", err)
 	}
@@ -182,7 +182,7 @@ func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	part, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partBlob}, blobHeader: {b.ID}})
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
 
 // packed compresses what fill writes.
 func packed(w io.Writer, fill func(io.Writer) error) error {
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // cannot fail, because the level is valid
 	buf := bufio.NewWriterSize(z, 64<<10)
 	if err := fill(buf); err != nil {
 		return err

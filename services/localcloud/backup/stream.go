@@ -33,7 +33,7 @@ func Copy(ctx context.Context, url, token string, have []string, c Copier) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.body.Close() }() // it was only read
+	defer func() { _ = s.body.Close() }() // opened only for reading
 	return s.each(func(kind string, part *multipart.Part) error {
 		switch kind {
 		case partRecords:

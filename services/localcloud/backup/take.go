@@ -90,7 +90,7 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stream.body.Close() }() // it was only read
+	defer func() { _ = stream.body.Close() }() // opened only for reading
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
 	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

@@ -56,11 +56,11 @@ type Cloud struct {
 	Storage *storage.Server
 	// PublicURL serves signed URLs, and APIURL serves the JSON API.
 	PublicURL, APIURL string
-	// Key is the key file of the service account that signs.
+	// Key is the key file of the service account that signs URLs.
 	Key []byte
 }
 
-// Start runs the servers until the test has ended.
+// Start runs the servers until the test ends.
 func Start(tb testing.TB, o Options) *Cloud {
 	tb.Helper()
 	c := &Cloud{}

@@ -22,7 +22,7 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sn.Close() }() // read-only, so there is nothing to lose
+	defer func() { _ = sn.Close() }() // opened only for reading
 	err = sn.Documents(ctx, func(d *pb.Document) error {
 		line, err := protojson.Marshal(d)
 		if err != nil {

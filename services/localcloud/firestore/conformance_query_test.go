@@ -35,7 +35,7 @@ func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func
 	}
 }
 
-// refused returns a test of a query that must fail with the code want.
+// refused returns a test that a query fails with the code want.
 func refused(query func(gc.Query) gc.Query, want codes.Code) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
@@ -214,7 +214,7 @@ var cursorBehaviours = []behaviour{
 	{name: "cursor/end before omits equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndBefore(2) }, "a")},
 	{name: "cursor/start after, descending", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Desc).StartAfter(2) }, "a")},
 	{name: "cursor/two fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("g", gc.Asc).OrderBy("n", gc.Asc).StartAfter("x", 1) }, "b c d")},
-	{name: "cursor/a value of another kind", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt("text") }, "a b c d")},
+	{name: "cursor/a value of a different kind", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt("text") }, "a b c d")},
 	{name: "cursor/by document id", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		wantIDs(t, c.Collection("k").OrderBy(gc.DocumentID, gc.Asc).StartAfter("b").EndAt("d"), "c d")

@@ -121,7 +121,7 @@ func wantEqual(t *testing.T, got, want any) {
 	}
 }
 
-// wantFields compares a document's fields.
+// wantFields reads a document and compares its fields.
 func wantFields(t *testing.T, c *gc.Client, path string, want fields) {
 	t.Helper()
 	wantEqual(t, get(t, c, path).Data(), want)

@@ -80,7 +80,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}))
 	}},
-	{name: "transaction/read only sees a consistent state", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a read-only transaction sees a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 1}})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			a, err := tx.Get(c.Doc("k/a"))
@@ -96,7 +96,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only queries see a consistent state", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/read-only queries see a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
@@ -113,7 +113,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only does not block writes", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a read-only transaction does not block writes", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
@@ -272,7 +272,7 @@ var listenBehaviours = []behaviour{
 		must(t, err)
 		wantNext(t, it, "", "removed b")
 	}},
-	{name: "listen/a limited query gets a replacement for a removed document", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a query with a limit replaces a removed document", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		it := c.Collection("k").OrderBy("n", gc.Asc).Limit(2).Snapshots(ctxOf(t))
 		defer it.Stop()

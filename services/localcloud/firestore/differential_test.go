@@ -102,7 +102,7 @@ func TestDifferential(t *testing.T) {
 	}
 	total := envInt(t, "LINKREEL_DIFFERENTIAL_OPERATIONS", byDefault)
 	seed := uint64(envInt(t, "LINKREEL_DIFFERENTIAL_SEED", 1))
-	t.Logf("%d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)
+	t.Logf("running %d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)
 	known, kinds, errs, different := map[string]int{}, map[string]int{}, 0, 0
 	for n := 0; n < total; n += operationsPerRound {
 		d := newDifferential(seed+uint64(n), fmt.Sprintf("projects/p%d/databases/(default)", n), ours, theirs)
@@ -139,7 +139,7 @@ func envInt(tb testing.TB, name string, byDefault int) int {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		tb.Fatalf("%s failed: %v", name, err)
+		tb.Fatalf("%s is not a number: %v", name, err)
 	}
 	return n
 }
@@ -639,7 +639,7 @@ func (d *differential) batchGet() operation {
 	}
 }
 
-// sortAnswer sorts responses in an order that the protocol does not define.
+// sortAnswer sorts responses whose order the protocol does not define.
 func sortAnswer(a *answer) {
 	slices.Sort(a.names)
 	slices.SortFunc(a.docs, func(x, y *pb.Document) int { return strings.Compare(x.GetName(), y.GetName()) })

@@ -15,9 +15,9 @@
 //   - Transactions are serializable. This includes their queries and the documents they found
 //     missing. Every read sees the state at one moment, including all commits acknowledged earlier.
 //   - Reads wait neither for the disk nor for transactions.
-//   - A query with a limit reads about as many documents as it returns, if there is a
-//     suitable index. Composite indexes are declared. In collections of more than 100 documents,
-//     the first query of each kind builds the index that it needs. That query and all commits wait
+//   - A query with a limit reads about as many documents as it returns, if there is a suitable
+//     index. Composite indexes can be declared. In collections of more than 100 documents, the
+//     first query of each kind builds the index that it needs. That query and all commits wait
 //     until the index is built, which takes a few seconds for a million documents.
 //   - A file of any size opens immediately, because documents and indexes are read from it through
 //     the page cache. Newly declared indexes are built when the file is opened.
@@ -26,12 +26,12 @@
 //
 // # What it rejects
 //
-// When Options.Indexes are given, a query without a suitable index gets production's
-// FailedPrecondition. Collection groups and field exemptions follow production too. A query that
-// production would answer by merging two composite indexes is also rejected. The limits of size,
-// depth, names, disjunctions and combinations of filters are production's. The less obvious ones
-// were found by comparing random operations with Google's emulator; TestDifferential does this
-// wherever the emulator is installed.
+// If Options.Indexes is set, a query without a suitable index fails with FailedPrecondition, as in
+// production. Collection groups and field exemptions also work as in production. A query that
+// production would answer by merging two composite indexes is also rejected. The limits on size,
+// depth, names, disjunctions and combinations of filters are the same as in production. The less
+// obvious ones were found by comparing random operations with Google's emulator; TestDifferential
+// does this wherever the emulator is installed.
 //
 // # When transactions conflict
 //

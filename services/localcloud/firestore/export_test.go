@@ -15,10 +15,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// IndexEverything makes every query build its best index.
+// IndexEverything makes every query build the best index for it.
 func IndexEverything(s *Server) { s.store.adaptive = -1 }
 
-// Write commits writes without the network.
+// Write commits writes directly, without the network.
 func Write(s *Server, writes ...*pb.Write) error {
 	return s.commit(context.Background(), &commitRequest{writes: writes, size: 1})
 }
@@ -53,7 +53,7 @@ func WaitForQueue(s *Server, n int) {
 	}
 }
 
-// ExpireTransactions ends the transactions that would have expired by the time ahead from now.
+// ExpireTransactions expires transactions as if the clock were ahead by the given duration.
 func ExpireTransactions(s *Server, ahead time.Duration) {
 	now := s.txs.now
 	later := &transactions{now: func() time.Time { return now().Add(ahead) }, locks: s.txs.locks, byID: s.txs.byID}

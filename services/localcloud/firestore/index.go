@@ -52,7 +52,7 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members is the order of an index with every member of a map. It never occurs in the files.
+	// members is the order of an index of all members of a map. It never occurs in the files.
 	members = "MEMBERS"
 )
 

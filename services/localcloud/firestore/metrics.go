@@ -43,7 +43,7 @@ func newMetrics() metrics {
 	return m
 }
 
-// Metrics returns the server's metrics for a registry.
+// Metrics returns the server's metrics, to be registered by the caller.
 func (s *Server) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics.requests, s.metrics.commits, s.metrics.failures}
 }

@@ -216,8 +216,8 @@ func (q *query) mayHold(name string) bool {
 	return q.covers(path[:len(path)-1])
 }
 
-// signature summarizes a result. Results with the same documents in the same versions have the same
-// signature.
+// signature summarizes a result. Results have the same signature if they contain the same documents
+// in the same versions.
 type signature struct{ strings.Builder }
 
 func newSignature() *signature { return &signature{} }

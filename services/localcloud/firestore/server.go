@@ -44,7 +44,7 @@ type Options struct {
 	// Path is the data file. If it is empty, all data is in memory.
 	Path string
 	// Indexes contains the declared indexes; see ParseIndexes. If it is nil, the server also
-	// answers queries without a suitable index.
+	// accepts queries without a suitable index.
 	Indexes *Indexes
 	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
 	// characters or more. If Token contains several tokens, separated by commas, each is accepted.
@@ -60,9 +60,10 @@ type Options struct {
 	Clock func() time.Time
 	// Faults injects failures. Nil means none until faults are added through Server.Faults.
 	Faults *Faults
-	// HotIndex, if set, is called with each stored field that rises with time in an index that all
-	// documents of a collection share: a timestamp with an automatic index, or one that is first in
-	// a composite index. Production limits such an index to about 500 writes per second.
+	// HotIndex, if set, is called for each stored field that increases with time in an index that
+	// all documents of a collection share. Such a field is a timestamp that has an automatic index
+	// or is the first field of a composite index. Production limits such an index to about 500
+	// writes per second.
 	HotIndex func(collection, field string)
 	// TTLInterval is the interval at which expired documents are deleted. 0 means every minute, and
 	// a negative value means never. Server.DeleteExpired deletes them immediately.

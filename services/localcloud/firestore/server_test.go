@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// clock is a clock that tests advance.
+// clock is a clock that tests can advance.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -276,7 +276,7 @@ func TestWipeIsSeenByListeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReadsDoNotWaitForTheDisk holds a commit just before its sync and reads during that time.
+// TestReadsDoNotWaitForTheDisk pauses a commit just before its sync and reads while it is paused.
 func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
@@ -375,7 +375,7 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	set(t, c, "k/b", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
 	l.add(t, target(3, ""))
-	wantEqual(t, l.until(t, "remove"), "remove") // a query that cannot be followed
+	wantEqual(t, l.until(t, "remove"), "remove") // the query cannot be followed
 	set(t, c, "k/c", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }

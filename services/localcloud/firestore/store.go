@@ -44,8 +44,8 @@ var (
 
 // reservedMap returns the size of the address space that the mapping of the file reserves. It does
 // not use memory. A file that outgrows its mapping can be remapped only when no reader is active,
-// so a single stalled stream would block every write. On Windows, the file itself would have this
-// size.
+// so a single stalled stream would block every write. On Windows, reservedMap returns 0, because
+// the file itself would grow to this size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0

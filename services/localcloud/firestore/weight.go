@@ -39,8 +39,8 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh returns the size of a change: the document (its old state if it is deleted) and the added
-// and removed index entries. Without declared indexes, entries do not count.
+// weigh returns the size of a change. It includes the document (its old state if it is deleted) and
+// the added and removed index entries. Without declared indexes, entries do not count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -102,7 +102,7 @@ func newWeigher(ix *Indexes, path []string) *weigher {
 	return w
 }
 
-// all returns the bytes of the entries that a change writes or deletes.
+// all returns the size of the entries that a change writes or deletes.
 func (w *weigher) all(c change) int {
 	total := w.fields("", nil, c.before.GetFields(), c.after.GetFields())
 	for _, x := range w.composites {
@@ -111,7 +111,7 @@ func (w *weigher) all(c change) int {
 	return total
 }
 
-// fields returns the bytes of the single-field entries that a change of a map's fields writes or
+// fields returns the size of the single-field entries that a change of a map's fields writes or
 // deletes. Members inherit the override of their map.
 func (w *weigher) fields(prefix string, inherited *FieldOverride, before, after map[string]*pb.Value) int {
 	total := 0
@@ -153,8 +153,8 @@ func (w *weigher) field(path string, inherited *FieldOverride, before, after *pb
 	return total
 }
 
-// entries returns the bytes of one value's index entries. Unless an override changes this, there
-// are two, ascending and descending, or one for each element of an array.
+// entries returns the size of one value's index entries. Unless an override changes this, an array
+// has one entry for each element, and any other value has two, ascending and descending.
 func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	values, array := []*pb.Value{v}, v.GetArrayValue() != nil
 	if array {
@@ -188,8 +188,7 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	return total
 }
 
-// composite returns the bytes of the entries that a change writes or deletes in one composite
-// index.
+// composite returns the size of the entries that a change writes or deletes in one composite index.
 func (w *weigher) composite(x *Index, c change) int {
 	changed := c.before == nil || c.after == nil
 	overhead, path := w.name+groupOverhead, func(f IndexField) []string { return strings.Split(f.FieldPath, ".") }

@@ -129,7 +129,7 @@ func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 // Entries calls fn with each entry of the index, except for unfinished uploads. Call it only once,
 // because it releases the index, which cannot grow while a snapshot reads it.
 func (sn *Snapshot) Entries(fn func(Entry) error) error {
-	defer func() { _ = sn.tx.Rollback() }() // read-only, so there is nothing to lose
+	defer func() { _ = sn.tx.Rollback() }() // opened only for reading
 	for _, in := range [][]byte{inMeta, inBuckets, inObjects, inOutbox} {
 		err := sn.tx.Bucket(in).ForEach(func(k, v []byte) error { return fn(Entry{string(in), k, v}) })
 		if err != nil {

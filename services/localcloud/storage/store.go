@@ -166,7 +166,8 @@ func openStore(o Options, faults *Faults) (*store, error) {
 // reservedMap returns the size of the address space that the mapping of the index reserves. It does
 // not use memory. An index that outgrows its mapping can be remapped only when it has no reader, so
 // a stalled backup that reads the index would block every write. 16 GiB are enough for about ten
-// million objects. On Windows, the file itself would have this size.
+// million objects. On Windows, reservedMap returns 0, because the file itself would grow to this
+// size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
