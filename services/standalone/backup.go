@@ -61,7 +61,7 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	return m, nil
 }
 
-// BackupOptions are the options of `linkreel backup`.
+// BackupOptions contains the options of `linkreel backup`.
 type BackupOptions struct {
 	Dir       string // the folder of backups
 	Recipient string // of age, as in age1…; "" means no encryption
@@ -176,7 +176,7 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 	return s, s.Close, nil
 }
 
-// RestoreOptions are the options of `linkreel restore`.
+// RestoreOptions contains the options of `linkreel restore`.
 type RestoreOptions struct {
 	Dir         string // the folder of backups
 	Name        string // name of the backup; "" means the newest
@@ -253,7 +253,7 @@ type restoring struct {
 
 // place is an empty data directory to restore into.
 type place struct {
-	name    string // for messages
+	name    string // used in messages
 	records string
 	objects storage.Options
 	grants  string       // tells the operator what happens to playback grants

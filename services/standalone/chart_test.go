@@ -51,7 +51,7 @@ func settings(t *testing.T) map[string][]string {
 	return names
 }
 
-// TestChartSetsWhatServicesRead is in this module because it imports all services.
+// TestChartSetsWhatServicesRead is in this module because this module imports all services.
 func TestChartSetsWhatServicesRead(t *testing.T) {
 	t.Parallel()
 	known := settings(t)
@@ -140,8 +140,9 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 	return names
 }
 
-// TestServicesTakeThePasswordOfRedisApart is in this module because it imports all services. Each
-// service must send the password that Redis has in a separate variable.
+// TestServicesTakeThePasswordOfRedisApart is in this module because this module imports all
+// services. The password of Redis is in a separate variable, and each service must send it to
+// Redis.
 func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	t.Parallel()
 	const password = "a/b#c?d%e f"

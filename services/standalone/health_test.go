@@ -20,9 +20,9 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// TestEachPortAnswersBalancers is in this module because it imports all services. Load balancers
-// request GET / of each port, by address or with a name of their own. The response to people's
-// browsers does not change.
+// TestEachPortAnswersBalancers is in this module because this module imports all services. Load
+// balancers request GET / of each port, by address or with a name of their own. The response to
+// people's browsers does not change.
 func TestEachPortAnswersBalancers(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{

@@ -35,9 +35,9 @@ type moving struct {
 	Aborted  bool   `json:"aborted,omitempty"`
 }
 
-// MoveOptions are the options of `linkreel move`.
+// MoveOptions contains the options of `linkreel move`.
 type MoveOptions struct {
-	Project, Database, Bucket string // of the target
+	Project, Database, Bucket string // names of the target
 	Abort                     bool   // let the data directory accept changes again
 
 	Env map[string]string // adds or replaces settings, as in Config

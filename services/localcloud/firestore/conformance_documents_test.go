@@ -19,7 +19,7 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(1), "s": "text"})
 	}},
-	{name: "create/an existing document is AlreadyExists and does not change", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/an existing document returns AlreadyExists and is not changed", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Create(ctxOf(t), fields{"x": 2})
 		wantCode(t, err, codes.AlreadyExists)
@@ -38,10 +38,10 @@ var documentBehaviours = []behaviour{
 		}
 		wantFields(t, c, "k/"+ref.ID, fields{"x": int64(1)})
 	}},
-	{name: "get/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		wantMissing(t, c, "k/none")
 	}},
-	{name: "get/a missing document below an existing one is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/a missing document below an existing one returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		wantMissing(t, c, "k/a/s/b")
 	}},
@@ -119,7 +119,7 @@ var documentBehaviours = []behaviour{
 		must(t, get(t, c, "k/a").DataTo(&back))
 		wantEqual(t, back, link{Slug: "s"})
 	}},
-	{name: "update/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 1}})
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/none")
@@ -166,20 +166,20 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(1), "a.b`c\\d": int64(1)})
 	}},
-	{name: "precondition/update with the current update time succeeds", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update with the current update time succeeds", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}}, gc.LastUpdateTime(r.UpdateTime))
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(2)})
 	}},
-	{name: "precondition/update with an old update time is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update with an old update time returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 2})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(r.UpdateTime))
 		wantCode(t, err, codes.FailedPrecondition)
 		wantFields(t, c, "k/a", fields{"x": int64(2)})
 	}},
-	{name: "precondition/an update time of a missing document is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update time of a missing document returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(time.Unix(1_700_000_000, 0)))
 		wantCode(t, err, codes.FailedPrecondition)
 	}},
@@ -189,7 +189,7 @@ var documentBehaviours = []behaviour{
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}}, gc.LastUpdateTime(r.UpdateTime))
 		must(t, err)
 	}},
-	{name: "precondition/delete with an old update time is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/a delete with an old update time returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 2})
 		_, err := c.Doc("k/a").Delete(ctxOf(t), gc.LastUpdateTime(r.UpdateTime))
@@ -206,7 +206,7 @@ var documentBehaviours = []behaviour{
 		_, err := c.Doc("k/none").Delete(ctxOf(t))
 		must(t, err)
 	}},
-	{name: "delete/a missing document that must exist is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "delete/a missing document that must exist returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Delete(ctxOf(t), gc.Exists)
 		wantCode(t, err, codes.NotFound)
 	}},
@@ -355,7 +355,7 @@ var transformBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"m": fields{"n": gc.Increment(2)}}, gc.MergeAll)
 		wantFields(t, c, "k/a", fields{"m": fields{"n": int64(4)}})
 	}},
-	{name: "transform/an update that increments a field of a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/an update that increments a field of a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "n", Value: gc.Increment(1)}})
 		wantCode(t, err, codes.NotFound)
 	}},
@@ -442,7 +442,7 @@ var batchBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
 	}},
-	{name: "batch/a create after a write of the same document is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/a create after a write of the same document returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"n": 1}).Create(c.Doc("k/a"), fields{"n": 1}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.InvalidArgument)
 	}},

@@ -50,7 +50,7 @@ var transactionBehaviours = []behaviour{
 		wantCode(t, err, codes.AlreadyExists)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "transaction/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			_, err := tx.Get(c.Doc("k/none"))
 			wantCode(t, err, codes.NotFound)
@@ -343,16 +343,16 @@ var limitBehaviours = []behaviour{
 	{name: "limit/a document of 1,000 KB is accepted", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": strings.Repeat("x", 1_000_000)})
 	}},
-	{name: "limit/a document over 1 MiB is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a document over 1 MiB returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": strings.Repeat("x", 600_000), "y": strings.Repeat("y", 600_000)})
 		wantCode(t, err, codes.InvalidArgument)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "limit/a value over 1,048,487 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a value over 1,048,487 bytes returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": strings.Repeat("x", 1_048_488)})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/a request over 10 MiB is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a request over 10 MiB returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		b := c.Batch() //nolint:staticcheck // the atomic batch
 		for range 11 {
 			b.Set(c.Collection("k").NewDoc(), fields{"x": strings.Repeat("x", 1_000_000)})
@@ -365,25 +365,25 @@ var limitBehaviours = []behaviour{
 		set(t, c, "k/"+id, fields{"x": 1})
 		wantFields(t, c, "k/"+id, fields{"x": int64(1)})
 	}},
-	{name: "limit/an ID over 1,500 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID over 1,500 bytes returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/"+strings.Repeat("i", 1501)).Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/an ID like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID like __x__ returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/__x__").Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/the IDs . and .. are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/the IDs . and .. return InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		for _, id := range []string{".", ".."} {
 			_, err := c.Doc("k/"+id).Set(ctxOf(t), fields{"x": 1})
 			wantCode(t, err, codes.InvalidArgument)
 		}
 	}},
-	{name: "limit/a field like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a field like __x__ returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"__x__": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/20 levels of maps are accepted, 21 are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/20 levels of maps are accepted, 21 return InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		nested := func(n int) fields {
 			f := fields{"x": 1}
 			for range n {
@@ -395,11 +395,11 @@ var limitBehaviours = []behaviour{
 		_, err := c.Doc("k/b").Set(ctxOf(t), nested(21))
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/an array in an array is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an array in an array returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": []any{[]any{1}}})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/a filter value of 1,500 bytes or more is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a filter value of 1,500 bytes or more returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		wantQueryCode(t, c.Collection("k").Where("v", "==", strings.Repeat("x", 1500)), codes.InvalidArgument)
 		wantIDs(t, c.Collection("k").Where("v", "==", strings.Repeat("x", 1499)), "")
 	}},

@@ -207,7 +207,7 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 }
 
 // descendingKeyScan reports whether only the reverse order of the documents could answer the query.
-// If there is a filter on any field, an index can answer it.
+// If there is a filter on any field, an index can answer the query.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
@@ -340,8 +340,8 @@ func tooLongToQuery(v *pb.Value) bool {
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
-// neverTrue reports whether this is a comparison with null or NaN that no value satisfies. The
-// result then need not be sorted by the compared field.
+// neverTrue reports whether f is a comparison with null or NaN that no value satisfies. In that
+// case, the result need not be sorted by the compared field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -457,7 +457,7 @@ type row struct {
 }
 
 // admit reports whether the document is in the result before limit and offset apply. A document
-// without a field of the order is not in the result.
+// that lacks a field of the order is not in the result.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false

@@ -57,8 +57,8 @@ type consistency interface {
 	GetReadTime() *timestamppb.Timestamp
 }
 
-// reading describes the state that one call reads: that of a transaction, that at a given time, or
-// the newest one.
+// reading describes which state a call reads: the state of a transaction, the state at a given
+// time, or the newest state.
 type reading struct {
 	s   *Server
 	tx  *transaction
@@ -100,7 +100,7 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 	return r, nil
 }
 
-// transactionTime determines, at the first read, the state that an optimistic transaction sees.
+// At the first read, transactionTime determines the state that an optimistic transaction sees.
 // Other transactions see the newest commits. Their locks and the check at commit keep them
 // consistent.
 func (r *reading) transactionTime() (int64, error) {
@@ -186,8 +186,8 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 	return project(d, req.GetMask().GetFieldPaths()), nil
 }
 
-// BatchGetDocuments implements the protocol. It returns a document that was requested twice only
-// once, because Google's client rejects a second response.
+// BatchGetDocuments implements the protocol. It returns each document only once, even if it was
+// requested twice, because Google's client rejects a second response.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	if err := checkMask(req.GetMask()); err != nil {
 		return err

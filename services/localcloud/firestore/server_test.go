@@ -152,11 +152,11 @@ func TestReadTime(t *testing.T) {
 		must(t, err)
 		wantEqual(t, d.Data(), fields{"n": int64(2)})
 	})
-	t.Run("a time in the future is InvalidArgument", func(t *testing.T) {
+	t.Run("a time in the future returns InvalidArgument", func(t *testing.T) {
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(clk.now().Add(time.Hour))).Get(ctxOf(t))
 		wantCode(t, err, codes.InvalidArgument)
 	})
-	t.Run("a time that is too long ago is FailedPrecondition", func(t *testing.T) {
+	t.Run("a time that is too long ago returns FailedPrecondition", func(t *testing.T) {
 		clk.move(2 * time.Minute)
 		set(t, c, "k/d", fields{})
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))

@@ -17,7 +17,7 @@ import (
 type Stats struct {
 	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
-	// Queries counts queries by the collection that they read, including counts of documents.
+	// Queries counts queries, including count queries, by the collection that they read.
 	Queries map[string]int64
 	// Errors counts failed calls by code. It includes NotFound, although NotFound is a normal
 	// response.

@@ -227,14 +227,14 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a range beyond the end is 416", func(t *testing.T, e *env) {
+	{"a range beyond the end returns 416", func(t *testing.T, e *env) {
 		e.put(t, "r/short", "0123456789")
 		a := call(t, "GET", e.sign(t, "GET", "r/short", nil), nil, "Range", "bytes=10-")
 		if a.status != 416 || a.header.Get("Content-Range") != "bytes */10" {
 			t.Errorf("the response is %+v, want 416 with bytes */10", a)
 		}
 	}},
-	{"If-None-Match with the ETag is 304", func(t *testing.T, e *env) {
+	{"If-None-Match with the ETag returns 304", func(t *testing.T, e *env) {
 		e.put(t, "r/etag", "x")
 		u := e.sign(t, "GET", "r/etag", nil)
 		tag := call(t, "GET", u, nil).header.Get("ETag")
@@ -363,7 +363,7 @@ var behaviours = []struct {
 			t.Error("the object's bytes differ from the uploaded ones")
 		}
 	}},
-	{"a repeated chunk changes nothing", func(t *testing.T, e *env) {
+	{"a repeated chunk has no effect", func(t *testing.T, e *env) {
 		body := random(2 * unit)
 		s := e.startSession(t, "u/old")
 		call(t, "PUT", s, body, "Content-Range", span(0, 2*unit-1, "*")).want(t, 308, "")
@@ -395,7 +395,7 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a finished session returns the object again", func(t *testing.T, e *env) {
+	{"a finished session still returns the object", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/done")
 		g := call(t, "PUT", s, []byte("hello")).header.Get("X-Goog-Generation")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */5")
@@ -549,12 +549,12 @@ var behaviours = []struct {
 			t.Errorf("the attributes are %+v, %v, want those of the content hello", a, err)
 		}
 	}},
-	{"deleting a missing object is ErrObjectNotExist", func(t *testing.T, e *env) {
+	{"deleting a missing object returns ErrObjectNotExist", func(t *testing.T, e *env) {
 		if err := e.object("m/none").Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
 			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
 		}
 	}},
-	{"deleting another generation is ErrObjectNotExist and keeps the live one", func(t *testing.T, e *env) {
+	{"deleting a different generation returns ErrObjectNotExist and keeps the live object", func(t *testing.T, e *env) {
 		a := e.put(t, "m/keep", "x")
 		if err := e.object("m/keep").Generation(a.Generation - 1).Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
 			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
@@ -563,7 +563,7 @@ var behaviours = []struct {
 			t.Errorf("the object is %q, want x", got)
 		}
 	}},
-	{"a bucket that does not exist is ErrBucketNotExist", func(t *testing.T, e *env) {
+	{"a missing bucket returns ErrBucketNotExist", func(t *testing.T, e *env) {
 		if _, err := e.client.Bucket("no-such-bucket").Attrs(t.Context()); !errors.Is(err, gcs.ErrBucketNotExist) {
 			t.Errorf("Attrs returned %v, want ErrBucketNotExist", err)
 		}
@@ -599,7 +599,7 @@ var behaviours = []struct {
 			t.Errorf("the copy is %+v, %v, want a new generation with the same content and metadata", b, err)
 		}
 		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
-			t.Error("after the deletion of its source, the copy is not readable")
+			t.Error("the copy is not readable after its source was deleted")
 		}
 	}},
 	{"metadata in a copy request replaces the source's metadata", func(t *testing.T, e *env) {
@@ -721,7 +721,7 @@ var behaviours = []struct {
 			t.Errorf("an invalid name returned %v, want 400", err)
 		}
 	}},
-	{"without a rule there is no CORS header", func(t *testing.T, e *env) {
+	{"a bucket without a rule sends no CORS header", func(t *testing.T, e *env) {
 		a := call(t, "OPTIONS", e.public.URL+"/b-1/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "PUT")
 		if a.header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("the headers are %v, want no CORS header", a.header)
@@ -749,7 +749,7 @@ var behaviours = []struct {
 		}
 		h = call(t, "PUT", e.public.URL+"/cors-bucket/x", nil, "Origin", "https://app.example").header
 		if h.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(h.Get("Access-Control-Expose-Headers"), "x-goog-resumable") {
-			t.Errorf("an error response needs CORS headers, so a page can read it: %v", h)
+			t.Errorf("the error response has the headers %v, want CORS headers so that a page can read the response", h)
 		}
 	}},
 

@@ -18,8 +18,9 @@
 // use does not grow with the size of an object, and a slow upload does not delay other requests.
 //
 // Preconditions, generations and metagenerations, ranges, resumable sessions (308 and Range,
-// overlaps, takeover of a hanging request), compose, copy, listing with prefixes and pages, CORS by
-// bucket configuration, and notifications in Pub/Sub push format work as documented for production.
+// overlaps, takeover of a hanging request), compose, copy, listing with prefixes and pages, CORS
+// configured per bucket, and notifications in Pub/Sub push format work as documented for
+// production.
 //
 // An upload through a signed URL may have at most Options.MaxUpload bytes. All uploads leave
 // Options.Reserve bytes of the volume free. The 507 InsufficientStorage error contains the free

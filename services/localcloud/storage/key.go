@@ -157,8 +157,8 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 }
 
 // token exchanges an assertion signed with the service account's key for the access token. The
-// access token is Options.Token, or an arbitrary text if callers need none. Google's clients do
-// this automatically with the key file.
+// access token is Options.Token, or an arbitrary text if callers need none. Google's clients
+// request the token automatically if they have the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")

@@ -40,14 +40,14 @@ type Notify struct {
 	// checks the token against /oauth2/v3/certs of the APIHandler. The default Audience is URL, and
 	// the default Issuer is https://accounts.google.com.
 	Audience, Issuer, Email string
-	// MinBackoff and MaxBackoff bound the pause before a message is sent again. The defaults are 1
-	// s and 60 s.
+	// MinBackoff and MaxBackoff bound the pause before a message is sent again. The defaults are
+	// one second and one minute.
 	MinBackoff, MaxBackoff time.Duration
 	// Client sends the messages. The default is a client with a timeout of 10 s.
 	Client *http.Client
 }
 
-// retention is how long a message that the receiver does not accept is kept. This is Pub/Sub's
+// retention is how long a message is kept if the receiver does not accept it. This is Pub/Sub's
 // default.
 const retention = 7 * 24 * time.Hour
 
@@ -194,9 +194,9 @@ func (b *outbox) run(ctx context.Context) {
 	}
 }
 
-// due takes up to limit notes, oldest first, and skips those that are pausing. Skipped notes do not
-// count toward limit, so they cannot hide later notes. wait is the time until the first pause ends,
-// at most a minute.
+// due takes up to limit notes, oldest first, and skips those whose pause has not ended. Skipped
+// notes do not count toward limit, so they cannot hide later notes. wait is the time until the
+// first pause ends, at most a minute.
 func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error) {
 	wait = time.Minute
 	b.mu.Lock()

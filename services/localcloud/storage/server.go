@@ -43,7 +43,7 @@ type Options struct {
 	// FreeSpace returns the free bytes of the objects' volume. Nil means the value that the
 	// operating system reports.
 	FreeSpace func() (int64, error)
-	// APIHosts are additional host names of APIHandler, without the port. Addresses and names
+	// APIHosts are additional host names of APIHandler, without the port. IP addresses and names
 	// without a dot, such as localhost or a Kubernetes Service, are always accepted, because public
 	// DNS does not resolve them.
 	APIHosts []string
@@ -168,7 +168,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: cannot remove leftover files; the next start retries", "error", err)
 	} else if n > 0 {
-		s.log.Info("storage: removed leftover files of no object", "files", n)
+		s.log.Info("storage: removed leftover files that belong to no object", "files", n)
 	}
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
@@ -184,7 +184,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	}
 }
 
-// Close ends background work and closes the index. Running requests fail. Acknowledged data is
+// Close stops background work and closes the index. Running requests fail. Acknowledged data is
 // kept.
 func (s *Server) Close() error {
 	s.stop()
@@ -280,7 +280,7 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 		"errors": []map[string]string{{"domain": "global", "reason": reasons[status], "message": e.msg}}}})
 }
 
-// CORS is one rule of a bucket, as in the file of `gcloud storage buckets update --cors-file`.
+// CORS is one rule of a bucket, in the format of `gcloud storage buckets update --cors-file`.
 type CORS struct {
 	Origin         []string `json:"origin,omitempty"`
 	Method         []string `json:"method,omitempty"`

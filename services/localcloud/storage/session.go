@@ -38,7 +38,8 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is a session with in-flight requests: its record and the running upload.
+// session is a session with in-flight requests. It consists of the session's record and the running
+// upload.
 type session struct {
 	id    string
 	users int // number of requests that use the session; guarded by sessions.mu
@@ -225,9 +226,9 @@ func (s *sessions) expire() error {
 	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. take ends the previous request, because a client that
-// sends a new request no longer uses the previous one, which may hang on a dead connection for a
-// long time.
+// take locks the session for one request. It ends the previous request, because a client that sends
+// a new request no longer uses the previous one, which may hang on a dead connection for a long
+// time.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {

@@ -131,7 +131,7 @@ type store struct {
 	commits sync.Mutex // held while the index changes
 	pins    pins
 
-	lastGen  int64 // owned by the writer
+	lastGen  int64 // accessed only by the writer
 	readOnly bool  // accessed only by the writer; see Server.SetReadOnly
 }
 
@@ -392,8 +392,8 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 	case <-c.done:
 		return c.err
 	case <-s.gone:
-		// The writer may have committed c just before it returned, in which case select may choose
-		// either case. Otherwise, c was queued but never taken.
+		// If the writer committed c just before it returned, both channels are ready and select may
+		// have chosen this one. Otherwise, c was queued but never taken.
 		select {
 		case <-c.done:
 			return c.err
@@ -420,8 +420,8 @@ func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {
 	})
 }
 
-// nextGeneration returns a time in microseconds that always increases, even across restarts and if
-// the clock is set back.
+// nextGeneration returns a time in microseconds that always increases, even across restarts and
+// when the clock is set back.
 func (s *store) nextGeneration() int64 {
 	s.lastGen = max(s.lastGen+1, s.clock().UnixMicro())
 	return s.lastGen

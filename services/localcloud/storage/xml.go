@@ -149,8 +149,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	return nil
 }
 
-// uploadLength returns the length of a session's future object, or 0 if the client does not send
-// it.
+// uploadLength returns the declared length of the object that a session will create, or 0 if the
+// client declares none.
 func uploadLength(h http.Header) (int64, error) {
 	v := h.Get("X-Upload-Content-Length")
 	if v == "" {
