@@ -121,7 +121,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	}
 	names, err := backup.Names(dir)
 	if err != nil || len(names) != 2 {
-		t.Fatalf("the backups are %v, %v, want two", names, err)
+		t.Fatalf("the backups are %v (error %v), want two", names, err)
 	}
 	secrets := filepath.Join(data, "secrets.json")
 	for i, name := range names {
@@ -137,7 +137,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				t.Fatalf("verify: %v", err)
 			}
 			if left, err := os.ReadDir(again); err != nil || len(left) != 0 {
-				t.Fatalf("restore --verify wrote %v, %v, want no files", left, err)
+				t.Fatalf("restore --verify wrote %v (error %v), want no files", left, err)
 			}
 			o.Verify = false
 			var told strings.Builder
@@ -173,7 +173,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				}
 			}
 			if err := call(t.Context(), http.MethodGet, r.BaseURL+"/api/v1/webhooks", r.Keys["business"], nil, &hooks); err != nil || len(hooks.Data) != 1 || !hooks.Data[0].Paused {
-				t.Errorf("the webhooks are %v, %v, want one that is paused", hooks, err)
+				t.Errorf("the webhooks are %v (error %v), want one that is paused", hooks, err)
 			}
 			if status, body := ask(t, http.MethodGet, r.AdminURL+"/admin/v1/recovery", r.AdminToken, ""); status != 200 || !strings.Contains(body, `"webhooksPaused":true`) || !strings.Contains(body, `"janitorPaused":true`) {
 				t.Errorf("the operator API returned %d %s, want webhooks and the janitor paused", status, body)
@@ -239,7 +239,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 	left, err := os.ReadDir(again)
 	if err != nil || len(left) != 1 || left[0].Name() != lockFile {
-		t.Errorf("the restore left the files %v, %v, want only %s", left, err, lockFile)
+		t.Errorf("the restore left the files %v (error %v), want only %s", left, err, lockFile)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 		t.Fatalf("the restore returned %v, want EIO with the name of the file", err)
 	}
 	if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-		t.Errorf("the restore left the files %v, %v, want none", left, err)
+		t.Errorf("the restore left the files %v (error %v), want none", left, err)
 	}
 }
 
@@ -452,7 +452,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now, err := trail.Read(t.Context(), trail.Folder(filepath.Join(again, auditDir)), time.Time{}); err != nil || now.Count() < max(old.Count(), 6*n) {
-				t.Errorf("the trail in the new data directory is %+v, %v, want at least %d notes", now, err, max(old.Count(), 6*n))
+				t.Errorf("the trail in the new data directory is %+v (error %v), want at least %d notes", now, err, max(old.Count(), 6*n))
 			}
 		})
 	}

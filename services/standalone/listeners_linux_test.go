@@ -90,9 +90,9 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 			api + "videos%2Fvictim/rewriteTo/b/" + bucket + "/o/uploads%2Fstolen", api + "videos%2Fvictim/compose",
 		} {
 			if a := s.viaWebhook(t, s.storageURL()+path); a.Status != nil || a.Response != "" {
-				t.Errorf("the webhook to %s got the response %s, want none", path, a)
+				t.Errorf("the webhook to %s received the response %s, want no response", path, a)
 			}
-			// Other programs on this machine must not be able to do so either.
+			// Other programs on this machine must not be able to replace videos either.
 			if r := s.storageAPI(t, "POST", path, "{}", ""); r.StatusCode != 401 {
 				t.Errorf("POST %s without the token returned %s, want 401", path, r.Status)
 			}

@@ -235,7 +235,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Errorf("a restore of damaged objects returned %v, want an error about damage", err)
 		}
 		if left, err := os.ReadDir(o.Localcloud); err != nil || len(left) > 0 {
-			t.Errorf("the restore left the files %v, %v, want none", left, err)
+			t.Errorf("the restore left the files %v (error %v), want none", left, err)
 		}
 		o.SkipDamaged = true
 		if err := Restore(t.Context(), &said, o); err != nil {
@@ -386,7 +386,7 @@ func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(filepath.Join(to, "2026-03-01/2.jsonl")); err != nil || string(text) != "a note" {
-			t.Fatalf("the second note is %q, %v, want a note", text, err)
+			t.Fatalf("the second note is %q (error %v), want a note", text, err)
 		}
 	}
 }

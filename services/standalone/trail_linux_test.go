@@ -29,7 +29,7 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
 	if err != nil || len(files) < 6 {
-		t.Fatalf("the trail has the files %v, %v, want at least 6", files, err)
+		t.Fatalf("the trail has the files %v (error %v), want at least 6", files, err)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {
@@ -166,7 +166,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			t.Errorf("a restore with a missing trail returned %v, want an error with the folder and --audit", err)
 		}
 		if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-			t.Errorf("the restore left the files %v, %v, want none", left, err)
+			t.Errorf("the restore left the files %v (error %v), want none", left, err)
 		}
 	})
 }

@@ -311,7 +311,7 @@ func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 3 {
-		t.Errorf("the backups are %v, %v, want three", names, err)
+		t.Errorf("the backups are %v (error %v), want three", names, err)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 		}
 		names, err := backup.Names(dir)
 		if err != nil || len(names) != 1 {
-			t.Fatalf("after write %d failed, the backups are %v, %v, want one", at, names, err)
+			t.Fatalf("after write %d failed, the backups are %v (error %v), want one", at, names, err)
 		}
 	}
 	if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
@@ -563,10 +563,10 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	}
 	var list struct{ Items []struct{ Name string } }
 	if err := json.Unmarshal(r.call(http.MethodGet, "/storage/v1/b/media/o", nil), &list); err != nil || len(list.Items) != 1 {
-		t.Errorf("the restored bucket lists %v, %v, want one object", list.Items, err)
+		t.Errorf("the restored bucket lists %v (error %v), want one object", list.Items, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(to, "objects", "data")); err != nil || len(files) != 1 {
-		t.Errorf("the restore created the files %v, %v, want one", files, err)
+		t.Errorf("the restore created the files %v (error %v), want one", files, err)
 	}
 	// The next backup copies missing objects again under their old names, which repairs the older backup.
 	for _, f := range m.Objects {
@@ -631,7 +631,7 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 	for _, f := range append([]backup.File{{Name: filepath.Join("..", m.Name, m.Records.Name)}, {Name: filepath.Join("..", m.Name, m.Index.Name)}}, m.Objects...) {
 		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
 		if err != nil || !bytes.HasPrefix(text, []byte("age-encryption.org/v1")) || bytes.Contains(text, content("secret-name")[:64]) {
-			t.Errorf("%s is not encrypted (error %v), want it encrypted", f.Name, err)
+			t.Errorf("%s is not encrypted (error %v), want an encrypted file", f.Name, err)
 		}
 	}
 	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
@@ -717,7 +717,7 @@ func TestASourceNeedsItsToken(t *testing.T) {
 		t.Errorf("Take with a wrong token = %v, want a 401", err)
 	}
 	if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
-		t.Errorf("the backups are %v, %v, want none", names, err)
+		t.Errorf("the backups are %v (error %v), want none", names, err)
 	}
 }
 
@@ -752,7 +752,7 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 0 {
-		t.Errorf("the backups are %v, %v, want none", names, err)
+		t.Errorf("the backups are %v (error %v), want none", names, err)
 	}
 }
 
@@ -815,7 +815,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	at(14, 0)
 	last := at(0, 1)
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != last.Name || m.Order != 3 {
-		t.Errorf("the newest backup is %+v, %v; want %s", m, err, last.Name)
+		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, last.Name)
 	}
 	if err := os.Truncate(filepath.Join(dir, last.Name, "manifest.json"), 10); err != nil {
 		t.Fatal(err)
@@ -834,6 +834,6 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
-		t.Errorf("the newest backup is %+v, %v; want %s", m, err, next.Name)
+		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, next.Name)
 	}
 }

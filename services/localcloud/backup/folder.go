@@ -217,7 +217,7 @@ func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	return sizes, newest, nil
 }
 
-// These are the file names that this package uses. Files with other names are not its own.
+// These are the names of this package's own files. It never removes files with other names.
 func isIncomplete(name string) bool {
 	at, ok := strings.CutSuffix(name, incomplete)
 	_, err := time.Parse(nameForm, at)

@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// These are the default number of operations of a run, and the number of operations that share a
-// database.
+// A run has defaultOperations operations unless the environment says otherwise. operationsPerRound
+// of them share a database.
 const (
 	defaultOperations  = 600
 	operationsPerRound = 250

@@ -105,7 +105,7 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 			}
 			changes = append(changes, c)
 		}
-		s.store.history.forget(at) // the file is not served yet, so nobody reads earlier states
+		s.store.history.forget(at) // the file is not served yet, so there are no readers of earlier states
 		return changes, nil
 	})
 }

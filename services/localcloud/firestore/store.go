@@ -152,8 +152,8 @@ func setLastCommit(tx *bolt.Tx, at int64) error {
 	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
 
-// openTemporary opens a file and removes its name. Systems without anonymous memory files use it
-// instead.
+// openTemporary opens a temporary file and removes its name. It is used on systems without
+// anonymous memory files.
 func openTemporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "firestore-*")
 	if err != nil {
@@ -163,7 +163,7 @@ func openTemporary() (*os.File, error) {
 }
 
 // snapshot is one consistent state of all databases. It is valid until the function that received
-// it returns, and it is not safe for concurrent use.
+// it returns. It is not safe for concurrent use.
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx

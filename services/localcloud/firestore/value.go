@@ -132,7 +132,7 @@ func compareNumbers(a, b *pb.Value) int {
 	case bInt:
 		return -compareIntDouble(bi.IntegerValue, a.GetDoubleValue())
 	}
-	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // NaN comes first, and -0 equals 0
+	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // sorts NaN first and treats -0 and 0 as equal
 }
 
 func compareIntDouble(i int64, d float64) int {

@@ -45,7 +45,7 @@ var behaviours = []struct {
 	{"a request may add an unsigned Content-Type", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/type", nil), []byte("x"), "Content-Type", "video/quicktime").want(t, 200, "")
 		if a, err := e.object("s/type").Attrs(t.Context()); err != nil || a.ContentType != "video/quicktime" {
-			t.Errorf("the attributes are %+v, %v; want the sent type", a, err)
+			t.Errorf("the attributes are %+v (error %v), want the sent type", a, err)
 		}
 	}},
 	{"a signed Content-Type must be sent unchanged", func(t *testing.T, e *env) {
@@ -56,7 +56,7 @@ var behaviours = []struct {
 	{"an upload without a type is stored as application/octet-stream", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/notype", nil), []byte("x")).want(t, 200, "")
 		if a, err := e.object("s/notype").Attrs(t.Context()); err != nil || a.ContentType != "application/octet-stream" {
-			t.Errorf("the attributes are %+v, %v; want application/octet-stream", a, err)
+			t.Errorf("the attributes are %+v (error %v), want application/octet-stream", a, err)
 		}
 	}},
 	{"a request without a signature is rejected", func(t *testing.T, e *env) {
@@ -140,7 +140,7 @@ var behaviours = []struct {
 		u := e.sign(t, "PUT", "s/meta", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-meta-owner:me"} })
 		call(t, "PUT", u, []byte("x"), "x-goog-meta-owner", "me").want(t, 200, "")
 		if a, err := e.object("s/meta").Attrs(t.Context()); err != nil || a.Metadata["owner"] != "me" {
-			t.Errorf("the attributes are %+v, %v; want the metadata", a, err)
+			t.Errorf("the attributes are %+v (error %v), want the metadata", a, err)
 		}
 	}},
 	{"a signed GET also serves HEAD", func(t *testing.T, e *env) {
@@ -264,7 +264,7 @@ var behaviours = []struct {
 		call(t, "PUT", e.startSession(t, "r/packed2", "Content-Encoding", "gzip"), []byte("x")).want(t, 200, "")
 		for _, name := range []string{"r/packed", "r/packed2"} {
 			if a, err := e.object(name).Attrs(t.Context()); err != nil || a.ContentEncoding != "gzip" {
-				t.Errorf("the attributes of %s are %+v, %v; want gzip", name, a, err)
+				t.Errorf("the attributes of %s are %+v (error %v), want gzip", name, a, err)
 			}
 		}
 	}},
@@ -296,7 +296,7 @@ var behaviours = []struct {
 		}
 		defer r.Close()
 		if b, err := io.ReadAll(r); err != nil || string(b) != "3456" {
-			t.Errorf("the reader got %q, %v; want 3456", b, err)
+			t.Errorf("the reader got %q (error %v), want 3456", b, err)
 		}
 	}},
 
@@ -305,7 +305,7 @@ var behaviours = []struct {
 		s := e.startSession(t, "u/whole", "Content-Type", "video/mp4")
 		call(t, "PUT", s, []byte("hello")).want(t, 200, "")
 		if a, err := e.object("u/whole").Attrs(t.Context()); err != nil || a.Size != 5 || a.ContentType != "video/mp4" {
-			t.Errorf("the attributes are %+v, %v; want a size of 5 and video/mp4", a, err)
+			t.Errorf("the attributes are %+v (error %v), want a size of 5 and video/mp4", a, err)
 		}
 	}},
 	{"a chunk returns 308 with the stored range", func(t *testing.T, e *env) {
@@ -344,7 +344,7 @@ var behaviours = []struct {
 	{"bytes */0 creates an empty object", func(t *testing.T, e *env) {
 		call(t, "PUT", e.startSession(t, "u/empty"), nil, "Content-Range", "bytes */0").want(t, 200, "")
 		if a, err := e.object("u/empty").Attrs(t.Context()); err != nil || a.Size != 0 {
-			t.Errorf("the attributes are %+v, %v; want a size of 0", a, err)
+			t.Errorf("the attributes are %+v (error %v), want a size of 0", a, err)
 		}
 	}},
 	{"only whole units of 256 KiB of an inner chunk are stored", func(t *testing.T, e *env) {
@@ -449,7 +449,7 @@ var behaviours = []struct {
 			}
 			a, err := e.object(name).Attrs(t.Context())
 			if err != nil || a.ContentType != "video/mp4" || a.CacheControl != "no-store" || a.Metadata["K"] != "v" || a.Size != int64(len(body)) || e.read(t, name) != string(body) {
-				t.Errorf("with the chunk size %d, the attributes are %+v, %v, want those of the upload", chunk, a, err)
+				t.Errorf("with the chunk size %d, the attributes are %+v (error %v), want those of the upload", chunk, a, err)
 			}
 		}
 	}},
@@ -529,7 +529,7 @@ var behaviours = []struct {
 		}
 		b, err = e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{CacheControl: "", Metadata: map[string]string{"a": "3"}})
 		if err != nil || b.CacheControl != "" || b.Metadata["a"] != "3" {
-			t.Errorf("the object with cleared fields is %+v, %v, want no Cache-Control and only the metadata a=3", b, err)
+			t.Errorf("the object with cleared fields is %+v (error %v), want no Cache-Control and only the metadata a=3", b, err)
 		}
 	}},
 	{"every write has a greater generation", func(t *testing.T, e *env) {
@@ -546,7 +546,7 @@ var behaviours = []struct {
 		e.put(t, "m/attrs", "hello")
 		a, err := e.object("m/attrs").Attrs(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || fmt.Sprintf("%x", a.MD5) != "5d41402abc4b2a76b9719d911017c592" || time.Since(a.Created) > time.Minute || a.StorageClass != "STANDARD" || a.Etag == "" {
-			t.Errorf("the attributes are %+v, %v, want those of the content hello", a, err)
+			t.Errorf("the attributes are %+v (error %v), want those of the content hello", a, err)
 		}
 	}},
 	{"deleting a missing object returns ErrObjectNotExist", func(t *testing.T, e *env) {
@@ -596,7 +596,7 @@ var behaviours = []struct {
 		}
 		b, err := e.object("k/dst").CopierFrom(e.object("k/src")).Run(t.Context())
 		if err != nil || b.Generation == a.Generation || b.ContentType != "a/b" || b.Metadata["k"] != "v" || e.read(t, "k/dst") != "bytes" {
-			t.Errorf("the copy is %+v, %v, want a new generation with the same content and metadata", b, err)
+			t.Errorf("the copy is %+v (error %v), want a new generation with the same content and metadata", b, err)
 		}
 		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
 			t.Error("the copy is not readable after its source was deleted")
@@ -607,7 +607,7 @@ var behaviours = []struct {
 		c := e.object("k/m2").CopierFrom(e.object("k/m"))
 		c.ContentType, c.Metadata = "video/mp4", map[string]string{"only": "this"}
 		if b, err := c.Run(t.Context()); err != nil || b.ContentType != "video/mp4" || b.Metadata["only"] != "this" {
-			t.Errorf("the copy is %+v, %v; want the given metadata", b, err)
+			t.Errorf("the copy is %+v (error %v), want the given metadata", b, err)
 		}
 	}},
 	{"preconditions apply to the source and the destination of a copy", func(t *testing.T, e *env) {
@@ -626,7 +626,7 @@ var behaviours = []struct {
 		c.ContentType = "text/plain"
 		a, err := c.Run(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || len(a.MD5) != 0 || a.ComponentCount != 2 || e.read(t, "o/all") != "hello" {
-			t.Errorf("the composed object is %+v, %v, want hello, two components and no MD5", a, err)
+			t.Errorf("the composed object is %+v (error %v), want hello, two components and no MD5", a, err)
 		}
 	}},
 	{"compose can append to one of its sources", func(t *testing.T, e *env) {
@@ -763,7 +763,7 @@ var behaviours = []struct {
 		}
 		a := call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o/none", nil)
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil || b.Error.Code != 404 || len(b.Error.Errors) != 1 || b.Error.Errors[0].Reason != "notFound" {
-			t.Errorf("the body is %s, %v, want one error with the reason notFound", a.body, err)
+			t.Errorf("the body is %s (error %v), want one error with the reason notFound", a.body, err)
 		}
 	}},
 	{"the public side does not serve the JSON API", func(t *testing.T, e *env) {

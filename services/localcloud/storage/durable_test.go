@@ -125,7 +125,7 @@ func TestASessionSurvivesARestart(t *testing.T) {
 	}
 	attrs, err := e.object("res").Attrs(t.Context())
 	if err != nil || attrs.ContentType != "video/mp4" {
-		t.Errorf("the attributes are %+v, %v; want video/mp4", attrs, err)
+		t.Errorf("the attributes are %+v (error %v), want video/mp4", attrs, err)
 	}
 
 	e = e.again(t, storage.Options{})
@@ -147,7 +147,7 @@ func TestBytesThatWereNotAcknowledgedAreCutOffAfterACrash(t *testing.T) {
 	e.stop()
 	tmp, err := os.ReadDir(filepath.Join(e.dir, "tmp"))
 	if err != nil || len(tmp) != 1 {
-		t.Fatalf("tmp contains %v, %v; want one file", tmp, err)
+		t.Fatalf("tmp contains %v (error %v), want one file", tmp, err)
 	}
 	f, err := os.OpenFile(filepath.Join(e.dir, "tmp", tmp[0].Name()), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -386,7 +386,7 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	}
 	var resource struct{ Kind, Name, Size string }
 	if err := json.Unmarshal(p.Message.Data, &resource); err != nil || resource.Kind != "storage#object" || resource.Name != "videos/1" || resource.Size != "3" {
-		t.Errorf("the message's data is %s, %v, want the object videos/1 with 3 bytes", p.Message.Data, err)
+		t.Errorf("the message's data is %s (error %v), want the object videos/1 with 3 bytes", p.Message.Data, err)
 	}
 	claims := verifyToken(t, e, p.Message.Attributes["token"])
 	delete(claims, "iat")
@@ -403,7 +403,7 @@ func verifyToken(t *testing.T, e *env, token string) (claims map[string]any) {
 		Keys []struct{ Kid, N, E, Alg string }
 	}
 	if err := json.Unmarshal([]byte(call(t, "GET", e.api.URL+"/oauth2/v3/certs", nil).body), &set); err != nil || len(set.Keys) != 1 {
-		t.Fatalf("the JWK set is %+v, %v; want one key", set, err)
+		t.Fatalf("the JWK set is %+v (error %v), want one key", set, err)
 	}
 	dec := func(s string) []byte {
 		b, err := base64.RawURLEncoding.DecodeString(s)

@@ -94,7 +94,7 @@ func TestAFullDiskRefusesUploadsAndHarmsNothing(t *testing.T) {
 		t.Errorf("the object is %q, want old", got)
 	}
 	if l, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(l) != 0 {
-		t.Errorf("tmp contains %v, %v; want no files", l, err)
+		t.Errorf("tmp contains %v (error %v), want no files", l, err)
 	}
 	f.DiskFull(false)
 	call(t, "PUT", u, []byte("new")).want(t, 200, "")

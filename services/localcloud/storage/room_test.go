@@ -49,7 +49,7 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(left) != 0 {
-		t.Errorf("tmp contains %v, %v; want no files", left, err)
+		t.Errorf("tmp contains %v (error %v), want no files", left, err)
 	}
 	// Objects of our own services are limited only by production's maximum.
 	e.put(t, "own", strings.Repeat("x", most+1))
@@ -118,10 +118,10 @@ func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 	_, path, _ := strings.Cut(strings.TrimPrefix(session, "http://"), "/")
 	call(t, "PUT", moved.public.URL+"/"+path, half, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(half), 2*len(half)-1, 2*len(half))).want(t, 200, "")
 	if left, err := os.ReadDir(filepath.Join(dir, "data")); err != nil || len(left) != 0 {
-		t.Errorf("the old directory contains %v, %v; want no files", left, err)
+		t.Errorf("the old directory contains %v (error %v), want no files", left, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 2 {
-		t.Errorf("the new directory contains %v, %v; want 2 files", files, err)
+		t.Errorf("the new directory contains %v (error %v), want 2 files", files, err)
 	}
 }
 

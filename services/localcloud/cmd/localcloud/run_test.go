@@ -145,7 +145,7 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 	story(d, true)
 	stop()
 	if _, err := os.Stat(filepath.Join(dir, "localcloud.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("localcloud.json after the stop = error %v, want that the file does not exist", err)
+		t.Errorf("Stat of localcloud.json after the stop = %v, want ErrNotExist", err)
 	}
 	d, _ = serve(t, dir, "--bucket", "media")
 	story(d, false)
@@ -163,7 +163,7 @@ func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 	}
 }
 
-// writeToken creates a token file.
+// writeToken creates a token file and returns its path.
 func writeToken(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "token")
@@ -208,7 +208,7 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 	}
 	var printed strings.Builder
 	if d.print(&printed); strings.Contains(printed.String(), "EMULATOR_HOST") || strings.Contains(printed.String(), good) {
-		t.Errorf("the output contains settings that do not work with a token, or the token:\n%s", printed.String())
+		t.Errorf("the output contains the token or settings that do not work with a token:\n%s", printed.String())
 	}
 }
 
@@ -347,8 +347,8 @@ func TestSizesHaveUnits(t *testing.T) {
 	}
 }
 
-// The flags that the chart sets must take effect: a limit, a separate directory, and reserved
-// space.
+// The flags that the chart sets for a limit, a separate directory and reserved space must take
+// effect.
 func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	objects := t.TempDir()

@@ -77,10 +77,10 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	}
 	defer db.Close()
 	if id, err := db.Identity(t.Context()); err != nil || id != "projects/there/databases/(default)#db_1" {
-		t.Errorf("the identity is %s, %v, want projects/there/databases/(default)#db_1", id, err)
+		t.Errorf("the identity is %s (error %v), want projects/there/databases/(default)#db_1", id, err)
 	}
 	docs, err := db.Collection("events").OrderBy("n", gc.Asc).Documents(t.Context()).GetAll()
 	if err != nil || len(docs) != 2 || !docs[0].CreateTime.Before(docs[1].CreateTime) {
-		t.Errorf("the events are %v, %v, want two in the order of their creation", docs, err)
+		t.Errorf("the events are %v (error %v), want two in the order of their creation", docs, err)
 	}
 }

@@ -209,7 +209,7 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	}
 	identity, err := db.Identity(t.Context())
 	if err != nil || !strings.HasSuffix(identity, "#db_1") {
-		t.Errorf("the identity is %s, %v, want that of the source", identity, err)
+		t.Errorf("the identity is %s (error %v), want the source's identity", identity, err)
 	}
 	if err := m.Objects.Claim(t.Context(), identity); err != nil {
 		t.Errorf("Claim of the bucket = %v, want no error", err)
