@@ -254,7 +254,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	})
 }
 
-// If restoreEnv is set, this test binary restores a backup into the volumes of a localcloud. The
+// restoreEnv, if set, makes this test binary restore a backup into the volumes of a localcloud. Its
 // value is FOLDER DATA OBJECTS. TestAKilledRestoreBeginsAgain kills that process.
 const restoreEnv = "LINKREEL_TEST_RESTORE"
 

@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// If killedMove is set, this test binary moves the data directory LINKREEL_DATA_DIR and kills
-// itself at the step with the number or name that killedMove contains.
+// killedMove, if set, makes this test binary move the data directory LINKREEL_DATA_DIR and kill
+// itself at the step whose number or name it contains.
 const killedMove = "LINKREEL_TEST_KILLED_MOVE"
 
 func TestMain(m *testing.M) {

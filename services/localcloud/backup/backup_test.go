@@ -38,7 +38,7 @@ import (
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// If killedEnv is set, this test binary takes a backup and kills itself at one of the writes.
+// killedEnv, if set, makes this test binary take a backup and kill itself at one of the writes.
 const killedEnv = "LINKREEL_TEST_KILLED_BACKUP"
 
 func TestMain(m *testing.M) {

@@ -217,7 +217,8 @@ func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	return sizes, newest, nil
 }
 
-// These are the names of this package's own files. It never removes files with other names.
+// isIncomplete, isNew and object match the names of this package's own files. Files with other
+// names are never removed.
 func isIncomplete(name string) bool {
 	at, ok := strings.CutSuffix(name, incomplete)
 	_, err := time.Parse(nameForm, at)

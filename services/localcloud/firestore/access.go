@@ -567,7 +567,7 @@ func (a *access) lowest() []byte {
 	return a.prefix
 }
 
-// last moves to the greatest key up to the upper bound.
+// last returns the entry with the greatest key up to the upper bound.
 func (w *walker) last() (key, value []byte) {
 	bound := w.a.prefix
 	if w.a.to != nil {

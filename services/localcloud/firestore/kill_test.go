@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// If serveEnv is set, the test binary serves a data file, so that the test can kill it.
+// serveEnv, if set, makes this test binary serve a data file, so that a test can kill it.
 const serveEnv = "LINKREEL_TEST_SERVE_FIRESTORE"
 
 func TestMain(m *testing.M) {

@@ -63,8 +63,9 @@ func joinName(database string, path []string) string {
 	return database + "/documents/" + strings.Join(path, "/")
 }
 
-// Encoded paths sort like compareNames, byte by byte. A segment is 0x01 followed by a number, or
-// 0x02 followed by an escaped string. A path ends with 0x00, so a parent sorts before its children.
+// The bytes of encoded paths sort in the same order as compareNames. A segment is 0x01 followed by
+// a number, or 0x02 followed by an escaped string. A path ends with 0x00, so a parent sorts before
+// its children.
 const (
 	endOfPath      = 0x00
 	numericSegment = 0x01

@@ -100,9 +100,9 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 	return r, nil
 }
 
-// At the first read, transactionTime determines the state that an optimistic transaction sees.
-// Other transactions see the newest commits. Their locks and the check at commit keep them
-// consistent.
+// transactionTime returns the time of the state that an optimistic transaction sees, which its
+// first read determines. Other transactions see the newest commits. Their locks and the check at
+// commit keep them consistent.
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -498,7 +498,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	return out, nil
 }
 
-// addMissing adds names without a document that have subcollections with documents.
+// addMissing adds the names of missing documents that have subcollections with documents.
 func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
 	there := map[string]bool{}
 	for _, d := range out.GetDocuments() {

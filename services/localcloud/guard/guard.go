@@ -54,8 +54,8 @@ func (t Tokens) Required() bool { return len(t.sums) > 0 }
 // First returns the token that clients send, or "" if there is none.
 func (t Tokens) First() string { return t.first }
 
-// Accept reports whether the value of an Authorization header contains an accepted token. It
-// compares hashes in constant time, so its duration reveals nothing about a token.
+// Accept reports whether a request with this Authorization header is accepted. It compares hashes
+// in constant time, so its duration reveals nothing about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// If childEnv is set, this test binary runs a server on the directory that childEnv contains.
+// childEnv, if set, makes this test binary run a server on the directory that it contains.
 const childEnv = "LOCALCLOUD_STORAGE_CHILD"
 
 func TestMain(m *testing.M) {

@@ -62,8 +62,8 @@ type Options struct {
 	Clock func() time.Time
 	// Keys contains the public keys of other accepted signers, by service account.
 	Keys map[string]*rsa.PublicKey
-	// Key is the server's service account key file. If it is empty, Open generates a key. The
-	// servers of a test can share one key.
+	// Key is the server's service account key file. If it is empty, Open uses the key in Dir, and
+	// generates one if there is none. The servers of a test can share one key.
 	Key []byte
 	// PublicURL is the base of the session URIs that a signed POST returns. If it is empty, the
 	// base consists of http and the request's Host.
