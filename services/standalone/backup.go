@@ -284,7 +284,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 	where := "give a copy of the secrets.json of that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
-		where = "set it to the key of that time"
+		where = "set it to the key that was used at that time"
 	}
 	r.lost, err = lostKeys(r.m, r.kept.WebhookKey, settings[certificateKey])
 	if err != nil || len(r.lost) == 0 || o.WithoutKeys {
@@ -296,7 +296,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 				continue
 			}
 			if setting == certificateKey {
-				where = "set it to the key of that time"
+				where = "set it to the key that was used at that time"
 			}
 			return fmt.Errorf("the backup %s contains values that are sealed with the key %s of %s, and this key is missing; %s. "+
 				"If the key is lost, restore the rest with --without-keys", r.m.Name, id, setting, where)
@@ -370,7 +370,7 @@ func (r *restoring) stack() (*place, error) {
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content away", r.cfg.DataDir)
+			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
 		}
 	}
 	dir, err := openDataDir(r.cfg.DataDir)

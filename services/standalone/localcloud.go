@@ -25,7 +25,7 @@ func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func(
 		return nil, nil, fmt.Errorf("%q is not the address of a localcloud; use one such as http://linkreel-localcloud:8087", o.From)
 	}
 	if o.TokenFile == "" {
-		return nil, nil, errors.New("a localcloud requires a token for backups; name the file with the token with --token-file")
+		return nil, nil, errors.New("a localcloud requires a token for backups; pass the file that contains it with --token-file")
 	}
 	text, err := os.ReadFile(o.TokenFile)
 	if err != nil {

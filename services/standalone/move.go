@@ -151,7 +151,7 @@ func beginMove(dir string, to moveTarget) (*moving, error) {
 	if old != nil {
 		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
 		if !same && !old.Aborted {
-			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or end that move with linkreel move --abort",
+			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or abort that move with linkreel move --abort",
 				old.Project, old.Database, old.Bucket)
 		}
 		if same {
@@ -227,7 +227,7 @@ func (m mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.say("Changes are refused since %s. Links still redirect and videos still play.", since.ModTime().Format(time.TimeOnly))
+	m.say("Changes have been refused since %s. Links still redirect and videos still play.", since.ModTime().Format(time.TimeOnly))
 	if _, err := m.pass(ctx, "while changes are refused"); err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (m mover) run(ctx context.Context) error {
 		return err
 	}
 	m.say("Verified: all %d records and %d objects with %d bytes are equal (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
-	m.say("Changes have been refused for %.1f s, and still are until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
+	m.say("Changes have been refused for %.1f s, and will be until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
 	return nil
 }
 

@@ -503,7 +503,7 @@ func TestDamageStopsARestore(t *testing.T) {
 				t.Errorf("%s %s: the restore returned %v, want an error about damage", name, what, err)
 			}
 			if read != nil {
-				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "did not end") {
+				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "incomplete restore") {
 					t.Errorf("%s %s: Open of an incomplete restore = %v, want an error", name, what, err)
 				}
 			}

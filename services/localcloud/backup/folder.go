@@ -92,11 +92,11 @@ func openFolder(path, recipient string) (*folder, error) {
 		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
 	}
 	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder of backups: %w", err)
+		return nil, fmt.Errorf("create the backup folder: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the folder of backups: %w", err)
+		return nil, fmt.Errorf("lock the backup folder: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s (is another backup running?): %w", path, err), lock.Close())
@@ -293,7 +293,7 @@ func syncDir(path string) error {
 func Names(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the folder of backups: %w", err)
+		return nil, fmt.Errorf("read the backup folder: %w", err)
 	}
 	for _, e := range entries {
 		if _, err := time.Parse(nameForm, e.Name()); err == nil && e.IsDir() {
@@ -330,7 +330,7 @@ func Newest(path string) (string, error) {
 		return "", fmt.Errorf("%w. An unreadable backup may be the newest one. The newest readable backup is %s: "+
 			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
 	case newest == "":
-		return "", fmt.Errorf("%s holds no complete backup", path)
+		return "", fmt.Errorf("%s contains no complete backup", path)
 	}
 	return newest, nil
 }

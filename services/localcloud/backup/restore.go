@@ -191,7 +191,7 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 		return read(raw)
 	}
 	if len(in.identities) == 0 {
-		return fmt.Errorf("it is encrypted for %s; give the identity of this recipient (--identity)", in.m.Recipient)
+		return fmt.Errorf("it is encrypted for %s; pass the identity of this recipient with --identity", in.m.Recipient)
 	}
 	plain, err := age.Decrypt(raw, in.identities...)
 	if err != nil {

@@ -80,7 +80,7 @@ func (s *stream) each(take func(kind string, part *multipart.Part) error) error 
 	for {
 		part, err := s.parts.NextPart()
 		if err != nil {
-			return fmt.Errorf("the server stopped before the end: %w", err)
+			return fmt.Errorf("the server ended the backup early: %w", err)
 		}
 		kind := part.Header.Get(partHeader)
 		switch kind {

@@ -118,7 +118,7 @@ func (s *store) checkFormat(path string, restoring bool) error {
 			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
 		}
 		if !restoring && b.Get(restoringKey) != nil {
-			return fmt.Errorf("firestore: %s holds a restore that did not end: empty its folder and restore again", path)
+			return fmt.Errorf("firestore: %s contains an incomplete restore: empty its folder and restore again", path)
 		}
 		last = lastCommit(tx)
 		return nil

@@ -218,7 +218,7 @@ func span(first, last int, total string) string {
 	return fmt.Sprintf("bytes %d-%d/%s", first, last, total)
 }
 
-// eventually waits until ok returns true and fails the test after a minute.
+// eventually waits until ok returns true. It fails the test if this takes more than a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)

@@ -88,7 +88,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed URL accepts, such as 10Gi (default 5Ti)")
 	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
 	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
-	f.StringVar(&o.publicURL, "public-url", "", "base URL of the addresses of upload sessions (default the host of the request)")
+	f.StringVar(&o.publicURL, "public-url", "", "base URL of upload sessions (default the host of the request)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the service account key that signs; share it with the programs that sign (default: a new key in the data directory)")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that callers of Firestore and the storage API must send. A token has 32 characters or more. If the file has several tokens, separated by commas, each is accepted. Without this flag no token is needed, and the servers listen only on loopback")
 	f.StringVar(&o.pushURL, "push-url", "", "URL that receives each change of an object, in Pub/Sub push format (default: no notifications)")
@@ -105,7 +105,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.buckets = list{"linkreel"}
 	}
 	if o.backupAddr != "" && o.backupTokenFile == "" {
-		return nil, errors.New("--backup-addr gives all data to its callers; require a token with --backup-token-file")
+		return nil, errors.New("--backup-addr serves all data to its callers; require a token with --backup-token-file")
 	}
 	return o, nil
 }
