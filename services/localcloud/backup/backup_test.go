@@ -257,7 +257,7 @@ func TestARestoredServerContinues(t *testing.T) {
 		t.Errorf("the create and update times are %v and %v, want %v and %v (%v)", after.CreateTime, after.UpdateTime, before.CreateTime, before.UpdateTime, err)
 	}
 	if _, err := again.db.Doc("videos/a").Update(t.Context(), []gc.Update{{Path: "x", Value: 1}}, gc.LastUpdateTime(before.UpdateTime)); err != nil {
-		t.Errorf("an update with the update time from before the restore returned %v, want no error", err)
+		t.Errorf("an update with a precondition from before the restore returned %v, want no error", err)
 	}
 	again.add("b", content("b"))
 	// The next backup must not copy the restored object again, because its file is the same.

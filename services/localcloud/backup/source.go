@@ -25,8 +25,8 @@ import (
 // receiver does not have, and end. Without end, the message is incomplete.
 const (
 	partHeader = "Part"
-	atHeader   = "At"   // of records: the time of the state
-	blobHeader = "Blob" // of blob: its id
+	atHeader   = "At"   // on the records part: the time of the state
+	blobHeader = "Blob" // on a blob part: the id of the blob
 
 	partRecords = "records"
 	partIndex   = "index"

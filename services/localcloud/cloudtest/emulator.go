@@ -32,8 +32,7 @@ type Emulator struct {
 const EmulatorToken = "owner"
 
 // Address starts the emulator at the first call and returns its address once it is ready. If the
-// emulator is not installed, Address skips the test. The text in without becomes part of the
-// reason.
+// emulator is not installed, Address skips the test and appends without to the reason.
 func (e *Emulator) Address(tb testing.TB, without string) string {
 	tb.Helper()
 	jar := os.Getenv("FIRESTORE_EMULATOR_JAR")

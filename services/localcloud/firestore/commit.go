@@ -257,8 +257,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	return nil
 }
 
-// validate checks that the state that the transaction has read has not changed since. The locks
-// make such a change unlikely, but only this check rules it out.
+// validate checks that nothing that the transaction has read has changed since. The locks make such
+// a change unlikely, but only this check rules it out.
 func (s *Server) validate(sn *snapshot, t *transaction) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
