@@ -17,7 +17,8 @@ import (
 )
 
 // The test kills the real program three times with SIGKILL while it sends a part. Each time, the
-// same command resumes at storage's offset and sends no part twice. At the end the video is ready.
+// same command resumes at the offset that storage reports and sends no part twice. At the end the
+// video is ready.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -68,10 +69,10 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		t.Errorf("the last run printed %[2]s (%[1]v), want the ready video film", err, out.String())
 	}
 	if !strings.Contains(errs.String(), "resuming "+v.ID) {
-		t.Errorf("the last run printed %q, want that it resumes the upload", errs.String())
+		t.Errorf("the last run printed %q, want a message that the upload resumes", errs.String())
 	}
-	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept a
-	// piece of an interrupted part. The remaining parts are then split differently.
+	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept part
+	// of the data of an interrupted request. The rest is then split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
 		t.Errorf("the last run made %d calls of the upload session, want about %d", got, 1+parts-3*2)
 	}

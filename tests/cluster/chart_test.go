@@ -32,7 +32,7 @@ const chart = "../../charts/linkreel"
 
 var update = flag.Bool("update", false, "rewrite the generated parts of the chart")
 
-// value is a leaf of the chart's values that values.yaml documents.
+// value is a documented leaf of values.yaml.
 type value struct{ path, doc, def string }
 
 // documented reads values.yaml. Each "# -- sentence" documents the key below it.
@@ -249,7 +249,7 @@ func (o object) at(path ...string) any {
 	return v
 }
 
-// helm returns the path of helm: the program that make builds, or else the one on the PATH.
+// helm returns the path of helm: the binary that make builds, or else the one on the PATH.
 func helm(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"../../.local/bin/helm", filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/helm"), "/var/lib/linkreel-cluster/bin/helm", "helm"} {
@@ -375,7 +375,7 @@ func unrestricted(o object) (complaints []string) {
 	return complaints
 }
 
-// Before an install, the operator must know how many resources the pods request.
+// Before an installation, an operator must know how much CPU and memory the pods request.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -455,7 +455,7 @@ func TestRefusals(t *testing.T) {
 		"direct visitors and Istio's sidecar":      {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={10.0.0.0/8,127.0.0.6/32}"}, "loopback addresses of 127.0.0.6/32"},
 		"direct visitors and its IPv6 address":     {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={fc00::/7,::6/128}"}, "loopback addresses of ::6/128"},
 		"direct visitors and a wide network":       {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={64.0.0.0/2}"}, "loopback addresses of 64.0.0.0/2"},
-		"direct visitors and everybody":            {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={::/0}"}, "loopback addresses of ::/0"},
+		"direct visitors and all networks":         {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={::/0}"}, "loopback addresses of ::/0"},
 		"an authority without TLS":                 {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
 		"a preflight of localcloud":                {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                          {[]string{"--set", "worker.jail=none"}, "jail"},
@@ -481,7 +481,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Google's balancers need a health check for the readiness of each public service. A NetworkPolicy
+// Google's load balancers need a readiness health check for each public service. A NetworkPolicy
 // must allow the check.
 func TestGKE(t *testing.T) {
 	t.Parallel()
@@ -792,7 +792,7 @@ func TestPreflight(t *testing.T) {
 			found[o.kind()] = o
 			annotations, _ := o.at("metadata", "annotations").(map[string]any)
 			if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
-				t.Errorf("%s is no hook for pre-install and pre-upgrade: %v", o.kind(), annotations)
+				t.Errorf("%s is not a hook for pre-install and pre-upgrade: %v", o.kind(), annotations)
 			}
 		}
 	}
@@ -1041,8 +1041,9 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	}
 }
 
-// Kubernetes first evicts pods that use more memory than they request, and links serves the
-// redirects. The Go runtime of links stays within nine tenths of the limit.
+// When memory is short, Kubernetes first evicts pods that use more than they request. This must not
+// affect links, which serves the redirects. The Go runtime of links uses at most nine tenths of the
+// limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
 	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
@@ -1072,7 +1073,7 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 }
 
 // When a manifest no longer sets the number of replicas, Kubernetes resets the number to one. The
-// records of field managers come from a real API server. The fake server here implements only what
+// managedFields in this test come from a real API server. The fake server here implements only what
 // Helm's lookup needs.
 func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	t.Parallel()
@@ -1233,9 +1234,9 @@ func write(t *testing.T, path, text string) {
 
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
-// TestEventsPolicy checks who may call events and which addresses events may call. It is the only
-// service that calls addresses that users choose. The case "policy" of test.sh tests the same with
-// real traffic on a cluster.
+// TestEventsPolicy checks who may call events and which addresses events may call. Only events
+// calls addresses that users choose. The case "policy" of test.sh tests the same with real traffic
+// on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)

@@ -1,6 +1,6 @@
 // Command authority tests the certificates of custom domains on the test cluster. It acts as the
-// certificate authority (pebble, Let's Encrypt's ACME server for tests), as the domains' name
-// server, as their owner and as their visitors.
+// certificate authority (Pebble, Let's Encrypt's ACME server for tests), the domains' name server,
+// their owner and their visitors.
 //
 //	authority --listen 10.213.0.1:14000 --cert FILE --key FILE --dns 10.213.0.1:53 \
 //	  --edge ADDRESS --pods ADDRESS,ADDRESS --base URL --ingress HOST:PORT --operator URL --kill COMMAND

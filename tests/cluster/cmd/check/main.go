@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		return parsed(flags, args, func() error { return keep(ctx, t) })
 	case "kept":
 		from := flags.String("records", "", "`FILE` with the output of check keep")
-		before := flags.String("before", "", "when the backup began, as 2026-03-01T12:00:00.5Z")
+		before := flags.String("before", "", "time at which the backup began, such as 2026-03-01T12:00:00.5Z")
 		return parsed(flags, args, func() error { return kept(ctx, t, *from, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")

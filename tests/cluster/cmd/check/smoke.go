@@ -242,8 +242,8 @@ func firstAddress(playlist string) string {
 	return ""
 }
 
-// until calls done every half second until done returns true. The wait also ends with an error that
-// persists.
+// until calls done every half second until done returns true. It stops immediately if done returns
+// an error.
 func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -1,6 +1,6 @@
 // Command otelview is a small OpenTelemetry collector for development. It receives spans over
-// OTLP/HTTP, appends each span to a file as a JSON line, and shows the traces of the last minutes
-// as trees, with links between traces.
+// OTLP/HTTP, appends each span to a file as a JSON line, and shows recent traces as trees, with
+// links between traces.
 //
 //	GET /                    a page with the newest traces
 //	GET /traces              the same as text, newest first; ?name=TEXT for those
