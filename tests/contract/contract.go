@@ -1,7 +1,6 @@
 // Package contract checks every HTTP exchange of a test against openapi.yaml, in both directions. A
 // response must have a documented status, the documented headers, and a body with the documented
 // fields and no others. A request that the document does not allow must not succeed.
-// allow must not succeed.
 //
 // [NewTransport] adds these checks to a test's HTTP client. It checks only API requests. Requests
 // for share pages, redirects and object storage are not checked.
@@ -216,8 +215,8 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have the shape of all errors
-// and one of the given statuses.
+// checkError checks responses that no operation documents. They must have the shape of an error and
+// one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
 		return fmt.Errorf("status %d for a request that matches no operation, want one of %v", x.Status, statuses)

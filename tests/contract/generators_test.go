@@ -38,8 +38,8 @@ func nodeTool(t *testing.T, name string) string {
 	return path
 }
 
-// oapi-codegen is the most used generator of Go clients. It can read the document, and the
-// generated client compiles and works.
+// oapi-codegen is the most widely used generator of Go clients. It must be able to read the
+// document, and the generated client must compile and work.
 func TestGeneratedGoClient(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)

@@ -36,9 +36,9 @@ type parameter struct {
 	Name, In string
 }
 
-// Each operation has a method with its name. If the test calls the method with all its parameters,
-// the client must send the documented request. Each list also has a method that walks through its
-// pages.
+// Each operation must have a method of the same name. When the test calls the method with all its
+// parameters, the client must send the documented request. Each list operation must also have a
+// method that walks through its pages.
 func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	t.Parallel()
 	var doc struct {

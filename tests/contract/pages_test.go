@@ -203,8 +203,8 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 	})
 }
 
-// typescriptPages compiles all pages together, with the strictest settings that their readers can
-// choose. It returns the folder with the programs.
+// typescriptPages compiles all pages together, with the strictest settings that readers can choose.
+// It returns the folder with the programs.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
 	programs := map[string]string{}
@@ -366,7 +366,7 @@ func recorded(t *testing.T) map[string]recording {
 }
 
 // source contains the settings of examples.yaml for checking a response. A brief example only
-// prepares others, so the page does not show its response.
+// prepares data for other examples, so the page does not show its response.
 type source struct {
 	Error         string
 	Varies, Brief bool
@@ -397,7 +397,7 @@ func judge(t *testing.T, want, got map[string]recording) {
 	}
 	if *update {
 		if t.Failed() {
-			t.Fatal("no response was recorded, because some are wrong")
+			t.Fatal("recorded nothing, because some responses are wrong")
 		}
 		var out bytes.Buffer
 		enc := json.NewEncoder(&out)
@@ -453,7 +453,7 @@ func newScrubber(now time.Time) *scrubber {
 	return &scrubber{now: now, samples: map[string]string{}, counts: map[string]int{}}
 }
 
-// sample returns a value with the alphabet and the length of an ID. It is number n of its kind.
+// sample returns sample n of a kind of ID, with the alphabet and the length of a real one.
 func (s *scrubber) sample(kind, of string) string {
 	if known := s.samples[of]; known != "" {
 		return known
@@ -540,7 +540,7 @@ func (s *scrubber) scrub(text string) string {
 	})
 }
 
-// The API must return the sample error on the page about errors.
+// The API must return the sample error that the page about errors shows.
 func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/errors.md")

@@ -54,8 +54,8 @@ func (a *asked) after(t time.Time) (paths []string) {
 	return paths
 }
 
-// The test opens a password video to everybody and closes it again while two people watch.
-// The videos service's own tests show that other replicas follow.
+// The test makes a video with a password public and then private again while two people watch. The
+// videos service's own tests cover other replicas.
 func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -107,7 +107,7 @@ func (v *viewer) framed() *rod.Page {
 	return frame.Context(v.t.Context()) // the context of find has ended
 }
 
-// The test frames a video on two sites, only one of which its owner lists.
+// The test embeds a video on two sites. The video's owner has listed only one of them.
 func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -120,8 +120,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// A site on another port has another origin but the same host, and the browser shows the frames
-	// of one host in one process.
+	// The sites use other ports of the same host. Each has its own origin, but the browser runs all
+	// frames of one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -154,7 +154,7 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 		return strings.Contains(strings.Join(v.wrong, "\n"), "frame-ancestors")
 	})
 	if there, _, err := v.framed().Has("video"); err != nil || there {
-		t.Errorf("a site that is not listed: the frame has a video = %v, %v; want false", there, err)
+		t.Errorf("the frame on a site that is not listed has a video: %v, %v; want false", there, err)
 	}
 	c.want(200, "PUT", "/api/v1/videos/"+id+"/access", map[string]any{"privacy": "public"})
 	v = visitor(t, look{})

@@ -159,7 +159,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }
 
-// The test checks what a screen reader gets from three pages: landmarks, one heading of level one,
+// The test checks what a screen reader finds on three pages: landmarks, one heading of level one,
 // no skipped level, and a name for every control. Controls with different purposes must have
 // different names.
 func TestConsoleForAScreenReader(t *testing.T) {
