@@ -112,7 +112,8 @@ func TestConsolePagesAreGood(t *testing.T) {
 }
 
 // The test applies the same checks to the public pages. With LINKREEL_FULL, it tests every page in
-// four looks. By default it tests each of the long documents in one look.
+// both schemes and on both screens. By default it tests each of the long documents in one of these
+// combinations.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
@@ -226,8 +227,8 @@ func (v *viewer) good(path string, l look) {
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
 		t.Errorf("%s loads %d bytes of script, want at most 60,000", name, found.Scripts)
 	}
-	// If the machine stalls, a page arrives and is drawn in pieces, and its layout may shift a
-	// single time. A page with a real layout shift shifts every time it loads.
+	// If the machine stalls, a page arrives and is drawn in pieces, and its layout may shift once.
+	// A page with a real layout shift shifts every time it loads.
 	if by, what := v.shift(); by > 0.005 {
 		t.Logf("%s shifts by %v, loading it again:\n  %s", name, by, what)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: true}.Call(v.Page))
@@ -255,7 +256,7 @@ func (v *viewer) accessible(name string) {
 	  return run.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target.join(" ") + " " + n.html.slice(0, 120) + " " + (n.any[0]?.message ?? "")));
 	}`)
 	if len(found) > 0 {
-		v.t.Errorf("%s: axe finds\n  %s", name, strings.Join(found, "\n  "))
+		v.t.Errorf("%s: axe found problems:\n  %s", name, strings.Join(found, "\n  "))
 	}
 }
 

@@ -77,8 +77,8 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The download of the player's script fails twice. The viewer has already pressed the button and
-// still sees the video. If the script never arrives, the page shows an error.
+// The download of the player's script fails twice. A viewer who has already pressed the button must
+// still see the video. If the script never arrives, the page must show an error.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{}, scenery(t, 2))
@@ -111,7 +111,7 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 				v.Timeout(patience).MustElement("[data-ended]").MustWaitVisible()
 				v.shot("watch-player-lost")
 				if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "The video does not play") || !strings.Contains(text, "Open the page again") {
-					t.Errorf("the page shows %q, want that the video does not play and how to try again", text)
+					t.Errorf("the page shows %q, want a message that the video does not play and how to try again", text)
 				}
 			} else {
 				v.find("[data-start]").MustClick()
@@ -290,7 +290,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 			break
 		}
 		if life > 4*time.Minute {
-			t.Fatalf("the machine is too busy: the video was not ready before it expired, even with a life of %v", life)
+			t.Fatalf("the machine is too busy: the video was not ready before it expired, even with a lifetime of %v", life)
 		}
 	}
 	v := visitor(t, look{})
@@ -309,10 +309,10 @@ func TestExpiryWhilePlaying(t *testing.T) {
 	v.shot("watch-expired")
 	v.open(made.str("shareUrl"))
 	if h := v.find("h1").MustText(); h != "This video has expired" {
-		t.Errorf("after a reload, the heading is %q, want that the video has expired", h)
+		t.Errorf("after a reload, the heading is %q, want one that says that the video has expired", h)
 	}
 	// A view counts after five seconds of playback. On a slow machine the video may expire first,
-	// and the service then refuses the report.
+	// and the service then rejects the report.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -323,7 +323,7 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	if text := v.find("main").MustText(); !strings.Contains(text, "not been uploaded yet") {
-		t.Errorf("the page shows %q, want that the video has not been uploaded yet", text)
+		t.Errorf("the page shows %q, want a message that the video has not been uploaded yet", text)
 	}
 	v.shot("waiting-upload")
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {

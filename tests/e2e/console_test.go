@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// plainBrowser is a browser without scripts. A page that works in it works in every browser.
+// plainBrowser is a browser without scripts. A page that works without scripts works in every
+// browser.
 type plainBrowser struct {
 	t    testing.TB
 	http *http.Client
@@ -98,7 +99,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
-		t.Errorf("a second use of the link returned %d, want 404 and that the link no longer works", again.status)
+		t.Errorf("a second use of the link returned %d, want 404 and a message that the link no longer works", again.status)
 	}
 	return b, home
 }

@@ -138,7 +138,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
 // process five times during the erasure. That takes half an hour, because the service looks for
-// late files of an erased account for a quarter of an hour.
+// late files of an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -236,7 +236,7 @@ func (a *tenantOf) refuses(t testing.TB) {
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
 		// The visits to the erased addresses may have used up this network's limit for unknown
-		// addresses. Wait until the network may try again.
+		// addresses. Wait until the network may visit such addresses again.
 		eventually(t, 5*time.Minute, "the network may visit unknown addresses again", func() bool {
 			got = visit(t, address)
 			return got.status != 429

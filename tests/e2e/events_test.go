@@ -104,12 +104,12 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 }
 
 // everyChange lists the routes that change something, with their events. The test fails if a route
-// that changes something is missing here and in changesNothing.
+// that changes something is in neither this list nor changesNothing.
 var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
 		its.link = a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once").str("id")
-		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed, so nothing is created
+		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // a replay, which creates nothing
 		a.want(400, "POST", "/api/v1/links", map[string]any{"url": "nonsense"})
 		return []string{"link.created " + its.link}
 	}},
@@ -365,8 +365,8 @@ func compare(got []told, want []string) (problems []string) {
 	extra := 0
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
-			// The download and the requested thumbnail are ready. Both change only addresses, which
-			// events do not contain.
+			// The system writes one update when the download is ready and one when the requested
+			// thumbnail is ready. Both change only addresses, which events do not contain.
 			if extra++; extra > 2 {
 				problems = append(problems, fmt.Sprintf("%s: the system wrote %s a third time", e.Object, e.Type))
 			}

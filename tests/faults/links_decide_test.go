@@ -208,8 +208,8 @@ func decideCountryFile(t *testing.T) string {
 
 // The test sends visits to two replicas, which are killed repeatedly. Every response must match the
 // test's own implementation, and every click must be counted for its link and its rule. Links and
-// rules begin and end during the test. Only a visit at such a border may get either response. With
-// LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
+// rules start and expire during the test. Only a visit at such a border may get either response.
+// With LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()
 	visits, kills := authFull(6_000, 500_000), authFull(3, 20)

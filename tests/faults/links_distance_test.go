@@ -114,7 +114,7 @@ func TestADistantRedis(t *testing.T) {
 			end()
 			load.stop()
 			if far.distance >= time.Second {
-				by.Delay(time.Millisecond) // a Redis that is slower than every timeout counts as unreachable; now all clicks can be counted
+				by.Delay(time.Millisecond) // until then Redis counts as unreachable, and clicks cannot be counted
 			}
 			t.Logf("Redis with a delay of %v: %d changes and %d old responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
 			// The bounds assume that Redis responds within 50 ms. They do not apply on a machine

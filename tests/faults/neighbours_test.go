@@ -43,7 +43,7 @@ func newQuarter(t *testing.T, env map[string]string) *quarter {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 256},
 	}}
-	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no lookup leaves this machine
+	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no DNS query leaves this machine
 	for name, value := range env {
 		settings[name] = value
 	}
@@ -295,7 +295,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// The API rejects a key here, but the check of the key's rights is work too.
+		// The API rejects a key here, but checking the key's rights is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {

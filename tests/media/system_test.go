@@ -228,7 +228,7 @@ func (s *system) upload(path string) *upload {
 type upload struct {
 	*system
 	id, job  string
-	statuses []string // each status once, in the order of appearance
+	statuses []string // in order, without consecutive repeats
 	want     item
 	attempt  int // the attempt of the worker that the test struck
 }
@@ -251,7 +251,8 @@ func (u *upload) record() transcode.Record {
 	return r
 }
 
-// strike describes the signals to the workers of a round, one by one.
+// strike describes a round: the signal that each worker gets, and the faults that accompany the
+// signals.
 type strike struct {
 	name     string
 	signals  []syscall.Signal
@@ -367,7 +368,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 		return n == len(uploads)
 	})
 	for i, v := range victims {
-		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different moments of the work
+		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different points of the job
 		_ = v.Process.Signal(round.signals[i])
 	}
 	struck := time.Now()
@@ -407,8 +408,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Frozen workers resume while their successors work. Their programs have produced
-			// results in the meantime, which they must not publish.
+			// Frozen workers resume while their successors work. They must not publish the results
+			// that their programs have produced.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)

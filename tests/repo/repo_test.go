@@ -29,7 +29,8 @@ func read(t *testing.T, elem ...string) string {
 	return string(b)
 }
 
-// Anyone who can move a tag could run code in our pipeline. A commit hash always names the same code.
+// Anyone who can move an action's tag could run code in our pipeline. A commit hash always refers
+// to the same code.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -179,7 +180,8 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	}
 }
 
-// UPGRADING.md must list every version, and every key that a Secret made by an operator needs.
+// UPGRADING.md must list every version, and every key that a Secret needs if the operator creates
+// it.
 func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	t.Parallel()
 	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)

@@ -18,8 +18,9 @@ import (
 //go:embed examples.yaml
 var examplesText []byte
 
-// example is an example call of an operation, for all languages. A text such as {link} in it is the
-// value that an earlier example saved under this name, and {lang} is the language.
+// example is an example call of an operation, for all languages. A placeholder such as {link}
+// stands for the value that an earlier example saved under this name, and {lang} stands for the
+// language.
 type example struct {
 	IDs   map[string]string // parameters of the path
 	Query yaml.Node
@@ -36,12 +37,12 @@ type example struct {
 	Varies bool
 	Title  string            // title of the section; by default the operation's summary
 	Note   string            // text before the calls
-	Then   map[string]string // further lines by language
+	Then   map[string]string // additional lines, by language
 	Only   bool              // only the lines of Then, without the call
 }
 
-// examples are all examples, by operation ID. If an operation has several examples, the key is its
-// ID, a full stop and a word.
+// examples contains all examples by operation ID. If an operation has several examples, the key is
+// its ID, a full stop and a word.
 type examples struct {
 	doc     *contract.Contract
 	byName  map[string]*example
@@ -123,7 +124,7 @@ func pairs(n *yaml.Node) (out []pair) {
 	return out
 }
 
-// flat returns the text of a value, in which references can be searched.
+// flat returns a value as text, for finding references in it.
 func flat(n *yaml.Node) string {
 	out := n.Value
 	for _, c := range n.Content {

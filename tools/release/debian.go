@@ -29,7 +29,7 @@ func alternatives(arch string) string {
 }
 
 // debian creates a layer of the named packages and their dependencies. It unpacks them without
-// installing them. None of their programs is run, so a machine can create the layer for another
+// installing them. It runs none of their programs, so a machine can create the layer for another
 // architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
