@@ -118,7 +118,7 @@ func TestAssistantConversation(t *testing.T) {
 		clitest.Good[link](k, "create_link", clitest.Args{"url": fmt.Sprintf("https://example.com/more/%d", i)})
 	}
 	if found := clitest.Good[found](k, "find_links", clitest.Args{"text": "SPRING"}); len(found.Links) != 1 || found.Links[0].ID != made.ID || found.NextCursor != "" {
-		t.Errorf("find_links returned %+v, want the created link and no further page", found)
+		t.Errorf("find_links returned %+v, want the created link and no next page", found)
 	}
 	var walked []string
 	for cursor := ""; ; {

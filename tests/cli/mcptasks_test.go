@@ -24,8 +24,8 @@ import (
 const answersFile = "LINKREEL_MCP_ANSWERS"
 
 // task is a request to an assistant: a sentence, the tool for it, the tool's arguments, and a check
-// of the result. In these texts, https://s.example/ represents the deployment's short host, and
-// vid_tour and similar names represent the IDs of videos.
+// of the result. In a task, https://s.example/ stands for the deployment's short host, and vid_tour
+// and similar names stand for the IDs of videos.
 type task struct {
 	sentence string
 	tool     string
@@ -43,7 +43,7 @@ type world struct {
 
 type list = []any
 
-// shows checks that the tool's response contains all texts, but no text that begins with "!".
+// shows checks that the tool's response contains each of texts. A text after "!" must not occur.
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
@@ -256,7 +256,8 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real replaces the names in a text of the table with the deployment's real addresses and IDs.
+// real replaces the placeholders of the table in a text with the deployment's real addresses and
+// IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {

@@ -70,7 +70,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 		}
 	}
 	if len(jobs) != 2 {
-		t.Fatalf("backups are made by %v, want a CronJob, and a Job for the first one", jobs)
+		t.Fatalf("backups are made by %v, want a CronJob, and a Job for the first backup", jobs)
 	}
 	got, want := mounts(all, "try-linkreel-backup"), append(slices.Clone(jobs), localcloud)
 	slices.Sort(got)

@@ -458,7 +458,7 @@ func (b *behind) guesses() {
 	}
 }
 
-// countryFile writes a MaxMind database of networks and their countries, the widest first.
+// countryFile writes a MaxMind database of networks and their countries, the widest networks first.
 func countryFile(t *testing.T, countries map[string]string) string {
 	t.Helper()
 	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-Country", IncludeReservedNetworks: true})

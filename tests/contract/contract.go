@@ -102,7 +102,7 @@ func Covers(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/api/") || strings.HasPrefix(u.Path, "/admin/")
 }
 
-// Check returns how the exchange breaks the contract, or nil if it does not.
+// Check returns an error that describes how the exchange breaks the contract, or nil.
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -133,8 +133,8 @@ func (c *Contract) Check(x *Exchange) error {
 	return c.checkResponse(x, route)
 }
 
-// Wrong returns how the request breaks the document, whatever the response is. It returns nil for
-// an allowed request and for a request that matches no operation.
+// Wrong returns an error that describes how the request breaks the document, regardless of the
+// response. It returns nil for an allowed request and for a request that matches no operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -332,7 +332,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &Exchange{Method: req.Method, URL: req.URL, Header: req.Header}
 	if req.Body != nil {
 		body, err := io.ReadAll(req.Body)
-		_ = req.Body.Close() // Body was read to its end
+		_ = req.Body.Close() // the body has been read completely
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the request body: %w", err)
 		}
@@ -350,7 +350,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	body, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // Body was read to its end
+	_ = res.Body.Close() // the body has been read completely
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the response body: %w", err)
 	}
@@ -440,7 +440,7 @@ func dig(v any, names ...string) any {
 }
 
 // allowNull makes the validator accept any value, including null, for a schema without a type.
-// Fields that exist but cannot be edited have such a schema.
+// Fields that exist but cannot be edited have schemas without a type.
 func allowNull(v any) {
 	switch v := v.(type) {
 	case map[string]any:

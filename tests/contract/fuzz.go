@@ -111,7 +111,7 @@ type fuzzer struct {
 	actors []actor
 
 	mu          sync.Mutex
-	pool        map[string][]string // IDs by their prefix
+	pool        map[string][]string // IDs by prefix
 	untouchable map[string]bool     // IDs that the run needs
 	report      *FuzzReport
 	kinds       map[string]bool
@@ -147,7 +147,7 @@ func (f *fuzzer) prepare(ctx context.Context) error {
 		return err
 	}
 	// A new key cannot have an expiry in the past. A busy machine may need a few seconds to create
-	// this key, so it expires only after that.
+	// this key, so it expires after three.
 	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(3 * time.Second).UnixMilli()}); err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 		return
 	}
 	answer, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // Body was read to its end
+	_ = res.Body.Close() // the body has been read completely
 	if err != nil {
 		f.fault(op, "the response was cut off: "+err.Error(), method, target, body, nil)
 		return
@@ -329,7 +329,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 }
 
 // Dotted reports whether a segment of the path is "." or "..". Services reject such a path before
-// routing, whatever operation it resembles.
+// routing, regardless of the operation.
 func Dotted(u *url.URL) bool {
 	for segment := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {

@@ -142,7 +142,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 			}
 			return s, b
 		}, "createLink"},
-		{"a leak", func(op string, s int, b []byte) (int, []byte) {
+		{"a leaked field", func(op string, s int, b []byte) (int, []byte) {
 			if op == "getLink" && s == 200 {
 				return s, []byte(strings.Replace(string(b), "{", `{"ownerEmail":"x",`, 1))
 			}

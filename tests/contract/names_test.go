@@ -53,7 +53,7 @@ type namesWorld struct {
 	session, weak, caller string
 	doc                   map[string]any
 	ids                   map[string]string // by the path segment before {id}, or by the parameter
-	pair, owner           string            // IDs: pair is a second link, for requests that change several, and owner is the session's member
+	pair, owner           string            // IDs of a second link, for bulk requests, and of the session's member
 }
 
 // op is an operation with a valid request.

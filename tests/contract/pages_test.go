@@ -185,8 +185,7 @@ func TestPagesRunAsPasted(t *testing.T) {
 	})
 }
 
-// each calls read once for each page with code in a language, several at a time, and waits for all
-// calls.
+// each calls read concurrently for every page with code in a language, and waits for all calls.
 func each(t *testing.T, all []page, language string, clip []byte, read func(t *testing.T, p page, dir string, env []string)) {
 	t.Helper()
 	t.Run("pages", func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			script, n := prelude, 0
 			for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(doc, -1) {
 				if strings.HasPrefix(string(b[1]), "make ") || strings.HasPrefix(string(b[1]), "helm ") {
-					continue // the test runs inside the first block, and the second block has its own tests
+					continue // make test runs this test, and the block that installs the chart has its own tests
 				}
 				script += string(b[1]) + "\n"
 				n++

@@ -324,7 +324,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com","slug":"{slug}"}`, "", 409, "SLUG_TAKEN", "The slug … is already taken. Choose another, or leave it out to have one generated."},
 		{"GET /api/v1/links/available", "", "", 400, "VALIDATION_ERROR", "slug: Send the slug to check."},
 		{"GET /api/v1/links/available?name=x", "", "", 400, "VALIDATION_ERROR", "name: There is no such parameter here. The parameters are domainId and slug."},
-	}}, {"texts of links", []wrong{
+	}}, {"text fields of links", []wrong{
 		{"POST /api/v1/links", `{"url":"https://example.com","title":"{t501}"}`, "", 400, "VALIDATION_ERROR", "title: Use at most 500 characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","title":5}`, "", 400, "VALIDATION_ERROR", "title: Use a string, or null."},
 		{"POST /api/v1/links", `{"url":"https://example.com","ogTitle":"{t501}"}`, "", 400, "VALIDATION_ERROR", "ogTitle: Use at most 500 characters."},

@@ -84,7 +84,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was open": second} {
 		v.until("the end of playback for "+name, `() => !document.querySelector("[data-ended]").hidden`)
 		if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "locked") {
-			t.Errorf("%s sees %q, want a text with \"locked\"", name, text)
+			t.Errorf("%s sees %q, want it to contain \"locked\"", name, text)
 		}
 	}
 	for _, a := range []*asked{requests, more} {

@@ -30,7 +30,7 @@ var axe string
 //go:embed testdata/html-validate.min.js
 var htmlValidate string
 
-// nasty is a text that a user could type into any field.
+// nasty is hostile text that a user could type into any field.
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
 // furnished fills the stack's account so that every page has content. Most of the content is

@@ -243,7 +243,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	v.try("falsch")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-		t.Errorf("the message for a wrong password is %q, want a text with \"not the password\"", alert)
+		t.Errorf("the message for a wrong password is %q, want it to contain \"not the password\"", alert)
 	}
 	v.shot("password-wrong")
 	v.unlock("grün 7")
@@ -262,7 +262,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	v.try("grün 7")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
-		t.Errorf("the message after the sixth attempt is %q, want a text with \"Too many attempts\"", alert)
+		t.Errorf("the message after the sixth attempt is %q, want it to contain \"Too many attempts\"", alert)
 	}
 	v.shot("password-limited")
 	v.clean("status of 403", "status of 429")
@@ -304,7 +304,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Error("after the expiry, the player is not paused or still has data")
 	}
 	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
-		t.Errorf("the viewer sees %q, want a text with \"expired\"", text)
+		t.Errorf("the viewer sees %q, want it to contain \"expired\"", text)
 	}
 	v.shot("watch-expired")
 	v.open(made.str("shareUrl"))
@@ -382,7 +382,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists texts whose contrast with their background is below WCAG's 4.5.
+// contrast lists the texts with less contrast to their background than WCAG's minimum of 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -419,8 +419,8 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	v.clean("networkError") // leaving a page aborts its requests
 }
 
-// hostile has texts from lists of XSS payloads. Each text would run if a template inserted it
-// unescaped in a certain place.
+// hostile contains payloads from public XSS lists. Each of them would run if a template inserted it
+// unescaped in some place.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

@@ -307,8 +307,8 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis checks every key and value. The logs of changed names and of clicks may contain
-// names, because their size in bytes is limited.
+// leftInRedis checks every key and value. The logs of changed names and of clicks may still contain
+// names, because they are limited by size and not by age.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()

@@ -153,7 +153,7 @@ var everyChange = []change{
 	}},
 	{"POST /api/v1/domains,PATCH /api/v1/domains/{id},POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
-		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // without a resolver the domain stays pending, whatever the status is
+		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // without a resolver, the domain remains pending, so any status is fine
 		a.want(200, "PATCH", "/api/v1/domains/"+its.domain, map[string]any{"homeUrl": "https://example.com/"})
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
 		return []string{"domain.created " + its.domain, "domain.updated " + its.domain, "domain.deleted " + its.domain}

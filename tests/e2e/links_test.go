@@ -119,7 +119,7 @@ func TestListPagesByCursor(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the pages list the links (-want +got):\n%s", d)
+		t.Errorf("the pages list the wrong links (-want +got):\n%s", d)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 				return strings.ReplaceAll(string(x.raw), x.header.Get("X-Request-Id"), "")
 			}
 			if strip(a) != strip(b) {
-				t.Errorf("another account's record returned %s and a missing one %s, want the same", a.raw, b.raw)
+				t.Errorf("another account's record returned %s and a missing one %s, want the same error", a.raw, b.raw)
 			}
 		})
 	}

@@ -215,7 +215,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second.interrupt(p)
 	unchanged("after the second system exited")
 
-	// A system that runs alone uses .local/stack.json, whatever its data directory is.
+	// A system that runs alone uses .local/stack.json, regardless of its data directory.
 	first.interrupt(p1)
 	second.beside = false
 	p, _ = second.up()

@@ -136,8 +136,8 @@ func splitChance(n, got int, p float64) float64 {
 }
 
 // Every visitor has one place on the line. It is the same at every replica, and it must survive a
-// kill during the visits and edits of the shares. An edit that moves one border may move only the
-// visitors between the old and the new border. Any other visitor who moved would contradict the
+// kill during the visits and edits of the shares. An edit that moves one boundary may move only the
+// visitors between the old and the new boundary. Any other visitor who moved would contradict the
 // place that the test has recorded. The shares must be within the bounds of the binomial
 // distribution. All 28 comparisons together fail by chance in less than one of a million runs. With
 // LINKREEL_FULL=1 there are 100,000 visitors.

@@ -230,7 +230,7 @@ type upload struct {
 	id, job  string
 	statuses []string // in order, without consecutive repeats
 	want     item
-	attempt  int // the attempt of the worker that the test struck
+	attempt  int // the attempt that the test's signal interrupted
 }
 
 // look requests the status as a caller does.
@@ -279,8 +279,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "2s", "LINKREEL_JANITOR_EVERY": "3s"})
 	m := &maker{t: t, dir: t.TempDir()}
-	// The first video has a published copy when its worker is struck, and the next attempt makes
-	// the copy's files obsolete. The second video has no published files yet.
+	// The first video has a published copy when its worker gets the signal, and the next attempt
+	// makes the copy's files obsolete. The second video has no published files yet.
 	sources := []struct {
 		file string
 		want item
@@ -317,7 +317,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 			return len(versions) > 0 && versions[len(versions)-1] == int64(r.Outcome.Version)
 		})
 		if versions := witnessed.published(u.id); !slices.IsSorted(versions) || len(slices.Compact(slices.Clone(versions))) != len(versions) {
-			t.Errorf("%s was published in the versions %v, want increasing ones", u.id, versions)
+			t.Errorf("%s was published in the versions %v, want increasing versions", u.id, versions)
 		}
 		for _, f := range s.check(r.Outcome, u.want) {
 			t.Errorf("%s: %s", u.id, f)
@@ -326,8 +326,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	slices.Sort(want)
 	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
-	// list the objects that a struck worker wrote after its video's last change, so they are kept
-	// for a week.
+	// list the objects that an interrupted worker wrote after its video's last change, so they are
+	// kept for a week.
 	s.eventually("the janitor leaves only the objects of the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -343,11 +343,11 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	if orphans == 0 {
 		t.Error("the janitor removed no objects, want at least one")
 	}
-	t.Logf("%d workers were struck, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
+	t.Logf("%d workers were interrupted, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
 }
 
-// strike starts a worker for each upload, strikes all of them during their work, and lets other
-// workers finish the jobs.
+// strike starts a worker for each upload, sends each worker its signal during the job, and lets
+// other workers finish the jobs.
 func (s *system) strike(round strike, uploads []*upload) {
 	t := s.t
 	t.Helper()
@@ -380,7 +380,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, u := range uploads {
 		r := u.record()
 		if r.State != transcode.Running {
-			t.Errorf("%s: %s was %s when its worker was struck, want running: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
+			t.Errorf("%s: %s was %s when its worker got the signal, want running: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
 		}
 		u.attempt = r.Attempt
 	}

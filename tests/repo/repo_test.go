@@ -120,9 +120,9 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// GitHub expands the expressions in a script before the shell reads it. A value may be the name of a
-// tag or a branch, which somebody else chose. The shell does not execute the value of an environment
-// variable.
+// GitHub expands the expressions in a script before the shell reads it. A value may be the name of
+// a tag or a branch that another person has chosen. The shell does not execute the value of an
+// environment variable.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {

@@ -26,7 +26,7 @@ type example struct {
 	Query yaml.Node
 	Body  yaml.Node // JSON body
 	Text  string    // a body that is not JSON
-	Save  string    // such as "link.id": names the response link and its field id {link}
+	Save  string    // such as "link.id": saves the response as link and its field id as {link}
 	CLI   string    // equivalent command
 	// Error is the error code of the response, if the example shows a rejected call.
 	Error string
@@ -101,7 +101,7 @@ func (e *examples) operation(name string) *contract.Operation {
 	return nil
 }
 
-// reference returns the name in a text such as {link}, or "" for any other text.
+// reference returns the name in a placeholder such as {link}, or "" if text is not a placeholder.
 func (e *examples) reference(text string) string {
 	name, ok := strings.CutPrefix(text, "{")
 	if name, ok = strings.CutSuffix(name, "}"); ok && e.saved[name].op != nil {

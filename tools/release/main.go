@@ -12,10 +12,10 @@
 // RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
 // a version, which is a tag name that anybody may have chosen.
 //
-// Two runs on the same commit and the same state of Debian's archive give the same digests,
-// whatever the machine, the folder and the time. Nothing here reads the clock (all times are the
-// commit's time), maps are written in sorted order, and programs are built without paths, build IDs
-// and VCS stamps.
+// Two runs on the same commit and the same state of Debian's archive give the same digests, on any
+// machine, in any folder and at any time. No step reads the clock (all times are the commit's
+// time), maps are written in sorted order, and programs are built without paths, build IDs and VCS
+// stamps.
 package main
 
 import (

@@ -306,7 +306,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 	}
 	for _, s := range serials {
 		if s != serials[0] {
-			return fmt.Errorf("ten concurrent visits got several certificates: %v", serials)
+			return fmt.Errorf("ten concurrent visits got different certificates: %v", serials)
 		}
 	}
 	if n := w.orders.Load(); n != 1 {

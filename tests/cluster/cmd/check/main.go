@@ -11,11 +11,11 @@
 //	              proves that nobody was signed out and no form was lost
 //	check writes  creates many links, and more until it is stopped, then proves that
 //	              search finds all of them and that each has one event
-//	check fill    creates links and videos, so that a backup takes its time
-//	check keep    creates records that a backup must bring back, and links until it is
-//	              stopped, and prints them
+//	check fill    creates links and videos, so that a backup takes some time
+//	check keep    creates records that a restore must bring back, then creates links until
+//	              it is stopped, and prints all of them
 //	check kept    proves after a restore that the records from before the backup are back,
-//	              and that what has ended since does not work
+//	              and that keys and grants that have ended since do not work
 //	check videos  uploads some videos and waits until every video is ready
 //	check stack   creates an account with a key for each plan and prints a stack.json
 //	              for running the end-to-end tests against this deployment

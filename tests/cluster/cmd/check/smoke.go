@@ -31,7 +31,7 @@ func smoke(ctx context.Context, t *target, write bool) error {
 	return tryOut(ctx, t)
 }
 
-// look makes the checks that need no key and change no record.
+// look runs the checks that need no key and change no record.
 func look(ctx context.Context, t *target) error {
 	for _, c := range []struct {
 		what, address string
