@@ -24,10 +24,9 @@
 // rules and api rounds; each round overwrites the previous profile. BENCH_BASELINE=<commit> also
 // builds that commit and measures redirect, rules and api of both in alternating rounds.
 // BENCH_LINKS (100,000) is the number of links for redirect, rules and backup, and BENCH_VIDEOS
-// (200) is the number of videos for backup. BENCH_IDLE_SECONDS (120) is the duration of idle
-// without requests, and BENCH_SAMPLE_RATIO (1) is the share of recorded traces.
-// BENCH_CALL=create,search measures only these calls of api; a search finds the links that create
-// has made.
+// (200) is the number of videos for backup. BENCH_IDLE_SECONDS (120) is how long idle runs without
+// requests, and BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search
+// measures only these calls of api; a search finds the links that create has made.
 package main
 
 import (

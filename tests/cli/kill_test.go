@@ -17,8 +17,8 @@ import (
 )
 
 // The test kills the real program three times with SIGKILL while it sends a part. Each time, the
-// same command resumes at the offset that storage reports and sends no part twice. At the end the
-// video is ready.
+// same command resumes at the offset that storage reports and sends no part twice. At the end, the
+// video must be ready.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)

@@ -259,7 +259,7 @@ func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
 		}
 		at := slices.IndexFunc(objects, func(o object) bool { return o.name() == "try-linkreel-restore" })
 		if (at >= 0) != restoring {
-			t.Errorf("with restore.enabled=%v, the Job exists: %v, want the same", restoring, at >= 0)
+			t.Errorf("with restore.enabled=%[1]v, the Job exists: %[2]v, want %[1]v", restoring, at >= 0)
 		}
 		if at < 0 {
 			continue

@@ -457,7 +457,7 @@ func TestRefusals(t *testing.T) {
 		"direct visitors and a wide network":       {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={64.0.0.0/2}"}, "loopback addresses of 64.0.0.0/2"},
 		"direct visitors and all networks":         {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={::/0}"}, "loopback addresses of ::/0"},
 		"an authority without TLS":                 {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
-		"a preflight of localcloud":                {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
+		"a preflight with localcloud":              {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                          {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":                    {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
 		"an unknown log access setting":            {[]string{"--set", "links.logAccess=some"}, "logAccess"},
@@ -570,7 +570,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 		"the jail by default": {nil, "worker", map[string]string{"LINKREEL_JAIL": "full"}},
 		"the reduced jail":    {[]string{"--set", "worker.jail=reduced"}, "worker", map[string]string{"LINKREEL_JAIL": "reduced"}},
 		"logs by default":     {nil, "links", map[string]string{"LINKREEL_LOG_FORMAT": "json", "GOOGLE_CLOUD_PROJECT": ""}},
-		"logs for Google": {
+		"logs for Google Cloud": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.logFormat=google,cloud.google.project=shop"}, "videos",
 			map[string]string{"LINKREEL_LOG_FORMAT": "google", "GOOGLE_CLOUD_PROJECT": "shop"},
 		},
@@ -582,8 +582,8 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "telemetry.endpoint=http://collector:4318,networkPolicy.telemetryTo[0].podSelector.matchLabels.app=collector"}, "auth",
 			map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.05"},
 		},
-		"no pages of the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
-		"pages of the short host": {
+		"no pages for the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
+		"pages for the short host": {
 			[]string{"--set", "links.pages.home=https://e.example/,links.pages.notFound=https://e.example/n,links.pages.expired=https://e.example/x"}, "links",
 			map[string]string{
 				"LINKREEL_SHORT_HOME_URL": "https://e.example/", "LINKREEL_SHORT_NOT_FOUND_URL": "https://e.example/n", "LINKREEL_SHORT_EXPIRED_URL": "https://e.example/x",
@@ -608,11 +608,11 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links: only its own token":       {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"console: only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
-		"worker: no token":                {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
-		"console: no token of localcloud": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
-		"no token of localcloud for Google": {
+		"links: only its own token":    {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"console: only its own token":  {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"worker: no token":             {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
+		"console: no localcloud token": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
+		"no localcloud token on Google Cloud": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
 		},
@@ -639,7 +639,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_AUDIT_BUCKET": "linkreel", "LINKREEL_STORAGE_ENDPOINT": "http://try-linkreel-localcloud:8086", "LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token"},
 		},
 		"no trail outside auth": {[]string{"--set", "audit.enabled=true"}, "links", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
-		"a private authority of Redis": {
+		"a private certificate authority for Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},
 		},
@@ -1048,7 +1048,7 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
 	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
 	if m == nil {
-		t.Fatal("operations.md has no text with the memory of links")
+		t.Fatal("operations.md does not say how much memory links uses")
 	}
 	uses := quantity(t, string(m[1])+"Mi")
 	objects, err := render(t)
@@ -1062,10 +1062,10 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 		containers, _ := o.at("spec", "template", "spec", "containers").([]any)
 		c := object(containers[0].(map[string]any))
 		if limit := quantity(t, c.at("resources", "limits", "memory")); limit*0.9 < uses {
-			t.Errorf("links may use %.0f bytes, want at least the %.0f of operations.md", limit*0.9, uses)
+			t.Errorf("links may use %.0f bytes, want at least the %.0f bytes in operations.md", limit*0.9, uses)
 		}
 		if wanted := quantity(t, c.at("resources", "requests", "memory")); wanted < uses/2 {
-			t.Errorf("links requests %.0f bytes, want at least half of the %.0f of operations.md", wanted, uses)
+			t.Errorf("links requests %.0f bytes, want at least half of the %.0f bytes in operations.md", wanted, uses)
 		}
 		return
 	}

@@ -120,12 +120,12 @@ func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 		error string
 	}{
 		"any cluster":                 {nil, "", ""},
-		"any cluster, no hop":         {[]string{"--set", "trustedProxyHops=0"}, "", ""},
+		"any cluster, zero hops":      {[]string{"--set", "trustedProxyHops=0"}, "", ""},
 		"any cluster, one hop":        {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
 		"Google":                      {google, "2", ""},
 		"Google with a Gateway":       {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
 		"Google behind another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
-		"Google, no hop":              {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
+		"Google, zero hops":           {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
 		"Google, one hop":             {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
 		"Google with certificates":    {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
 	} {

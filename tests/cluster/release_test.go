@@ -110,7 +110,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	}
 	var text []byte
 	r.jobs, r.env, text = jobsOf(t, "release.yml")
-	// Another test checks that pods with these values request the resources in the manual.
+	// Another test checks that pods with these values request the resources that the manual states.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
 		t.Errorf("the workflow does not use the values for a small cluster in docs/operations.md: %q", small)

@@ -186,7 +186,7 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
 	if errors.Is(err, strconv.ErrRange) {
 		// The validator cannot represent a number beyond float64. It rejects any field with such a
-		// number, even a field that allows any value. The service reads the number as an infinity.
+		// number, even a field that allows any value. The service reads the number as infinity.
 		return nil
 	}
 	return err

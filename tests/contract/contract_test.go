@@ -235,7 +235,7 @@ func TestDiffRoutesNamesBothDirections(t *testing.T) {
 	}
 	served = append(served, apispec.Route{Method: "GET", Path: "/v/:slug"})
 	if diff := contract.DiffRoutes(served); diff != "" {
-		t.Errorf("DiffRoutes reports a difference between the same routes:\n%s", diff)
+		t.Errorf("DiffRoutes reported a difference between identical routes:\n%s", diff)
 	}
 	served[0].Path = "/api/v1/other"
 	if diff := contract.DiffRoutes(served); strings.Count(diff, "\n") != 1 {

@@ -111,8 +111,8 @@ func fuzz(t *testing.T, m *imitation, n int) *contract.FuzzReport {
 	return r
 }
 
-// The imitation does not know which IDs exist or what else Go's HTTP server rejects. Apart from
-// these requests, the fuzzer must report no fault.
+// The imitation does not know which IDs exist, or which other requests Go's HTTP server rejects.
+// For all other requests, the fuzzer must report no fault.
 func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	t.Parallel()
 	r := fuzz(t, newImitation(t), 1500)

@@ -244,7 +244,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	}
 	for _, missing := range o.missing {
 		if got := w.send(t, o.Method, missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
-			t.Errorf("%s of the nonexistent %s returned %d %s, want 404, not 400", o.OperationID, missing, got.status, got.text)
+			t.Errorf("%s on the nonexistent %s returned %d %s, want 404, not 400", o.OperationID, missing, got.status, got.text)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type page struct {
 }
 
 // block is one block of code. operation is the example that the block belongs to. It is empty
-// outside of the generated sections.
+// outside the generated sections.
 type block struct{ language, operation, text string }
 
 var (
@@ -583,8 +583,8 @@ func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	}
 }
 
-// goModule turns a folder into a module that requires the Go client, in the way that the clients'
-// README describes.
+// goModule turns a folder into a module that requires the Go client, as the clients' README
+// describes.
 func goModule(t *testing.T, dir string) {
 	t.Helper()
 	const client = "github.com/linkreel/linkreel/libs/clients/go"

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md must accept a signed message and reject a changed one.
+// The snippets of docs/webhooks.md must accept a signed message and reject an altered one.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -103,7 +103,7 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 		for name, tt := range map[string]struct{ body, signature, want string }{
 			"the signed body":                {body, signature, "verified"},
 			"two signatures":                 {body, "v1,AAAA " + signature, "verified"},
-			"another body":                   {body + " ", signature, "not verified"},
+			"an altered body":                {body + " ", signature, "not verified"},
 			"an invalid signature":           {body, "v1,AAAA", "not verified"},
 			"a signature of another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
 		} {

@@ -703,7 +703,7 @@ func (s *load) restored(b taken, dir string) {
 // changes and 500 visits a second and kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
-	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number for half a round
+	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number of changes in half a round
 	full := os.Getenv("LINKREEL_FULL") != ""
 	if full {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750

@@ -54,8 +54,8 @@ func (a *asked) after(t time.Time) (paths []string) {
 	return paths
 }
 
-// The test makes a video with a password public and then private again while two people watch. The
-// videos service's own tests cover other replicas.
+// The test makes a password-protected video public and then protects it again while two people
+// watch. The videos service's own tests cover other replicas.
 func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -79,9 +79,9 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	c.want(200, "PUT", access, map[string]any{"privacy": "password", "password": "grün 7"})
 	closed := time.Now()
 	if page := visit(t, made.str("shareUrl")); strings.Contains(string(page.raw), "Members only") {
-		t.Error("the page shows the title without the password after the video was closed")
+		t.Error("the page shows the title without the password after the video was protected again")
 	}
-	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was open": second} {
+	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was public": second} {
 		v.until("the end of playback for "+name, `() => !document.querySelector("[data-ended]").hidden`)
 		if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "locked") {
 			t.Errorf("%s sees %q, want it to contain \"locked\"", name, text)
@@ -89,7 +89,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	}
 	for _, a := range []*asked{requests, more} {
 		if got := a.after(closed); len(got) > 0 {
-			t.Errorf("requests %v succeeded after the video was closed, want none", got)
+			t.Errorf("requests %v succeeded after the video was protected again, want none", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
 			t.Error("no request was recorded")

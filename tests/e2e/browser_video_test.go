@@ -55,7 +55,7 @@ func TestAViewerWatches(t *testing.T) {
 		t.Errorf("the player decoded %v, want at least 200 frames, some audio and at most one stall", stats)
 	}
 
-	// The service counted a view, and a seek shows the frame at its target.
+	// The service must have counted a view, and a seek must show the frame at its target.
 	eventually(t, patience, "one view", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
 	})

@@ -121,7 +121,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	}
 }
 
-// No member gets more rights through the pages, and the last owner cannot be removed.
+// No member can gain rights through the pages, and the last owner cannot be removed.
 func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	owner, admin := all["owner"], all["admin"]
@@ -131,7 +131,7 @@ func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 		"an admin demotes an owner":             admin.send("/app/members/"+owner.id+"/role", url.Values{"role": {"viewer"}}),
 		"an admin removes an owner":             admin.send("/app/members/"+owner.id+"/remove", nil),
 		"a viewer promotes themselves":          all["viewer"].send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"admin"}}),
-		"a member makes a key":                  all["member"].send("/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}),
+		"a member creates a key":                all["member"].send("/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}),
 		"a member approves a device":            all["member"].send("/app/device", url.Values{"code": {"aaaa-aaaa"}, "answer": {"approve"}}),
 	} {
 		if got.status != 403 && (name != "a member approves a device" || got.status != 404) {
@@ -159,10 +159,10 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 		t.Fatalf("removing the member returned %d, want 303", p.status)
 	}
 	if p := member.send("/app/links", url.Values{"url": {"https://example.com/too-late"}}); p.status != 303 || !strings.HasPrefix(p.header.Get("Location"), "/app/sign-in") {
-		t.Errorf("a removed member's form: %d with Location %q, want 303 to the sign-in page", p.status, p.header.Get("Location"))
+		t.Errorf("a removed member's form returned %d with Location %q, want 303 to the sign-in page", p.status, p.header.Get("Location"))
 	}
 	if p := member.get("/app/links"); p.url.Path != "/app/sign-in" {
-		t.Errorf("a removed member's page: %d at %s, want the sign-in page", p.status, p.url)
+		t.Errorf("a removed member's page returned %d at %s, want the sign-in page", p.status, p.url)
 	}
 	if p := all["owner"].get("/app/links?q=late"); strings.Contains(p.html, "too-late") {
 		t.Error("a removed member's form created a link")

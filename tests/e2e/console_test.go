@@ -104,8 +104,8 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	return b, home
 }
 
-// The test uses every page of the console without JavaScript, from a printed sign-in link
-// to a short link and more.
+// The test uses every page of the console without JavaScript. It starts with a printed sign-in
+// link.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
@@ -144,12 +144,12 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 	form := func(csrf string) url.Values { return url.Values{"csrf": {csrf}, "url": {"https://example.com/"}} }
 	other, otherHome := signedIn(t)
 	for name, p := range map[string]page{
-		"a form without a token":               b.post("/app/links", form("")),
-		"another session's token":              b.post("/app/links", form(otherHome.csrf())),
-		"a request from another site":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
-		"a request from a sub-domain":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
-		"a foreign Origin of an older browser": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
-		"a sign-in without a page":             newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
+		"a form without a token":                 b.post("/app/links", form("")),
+		"another session's token":                b.post("/app/links", form(otherHome.csrf())),
+		"a request from another site":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
+		"a request from a sub-domain":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
+		"an older browser with a foreign Origin": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
+		"a sign-in without a page":               newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
 	} {
 		if p.status != 403 {
 			t.Errorf("%s: status %d, want 403", name, p.status)

@@ -231,7 +231,7 @@ func (a *tenantOf) erase(meanwhile func()) {
 func (a *tenantOf) refuses(t testing.TB) {
 	t.Helper()
 	if got := a.do("GET", "/api/v1/account", nil); got.status != 401 {
-		t.Errorf("the erased account's key got %d, want 401", got.status)
+		t.Errorf("a request with the erased account's key returned %d, want 401", got.status)
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer

@@ -47,7 +47,7 @@ func (a *tenantOf) feed() (out []told) {
 	}
 }
 
-// change is one action on an account and exactly the events that it must write. An event consists
+// change is one action on an account, with exactly the events that it must write. An event consists
 // of its type, a space, and its object's ID. An event without an ID matches any object.
 type change struct {
 	routes string // the API document's "METHOD path"; commas separate several routes

@@ -88,7 +88,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
 				// The API document contains the field names.
 				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
-					t.Errorf("%s contains %s, want no address that writes", where, writes)
+					t.Errorf("%s contains %s, want no address that permits writes", where, writes)
 					return
 				}
 			}

@@ -114,7 +114,7 @@ func (a *answer) code() string {
 }
 
 // do sends a request. It encodes a body as JSON unless the body is a string or nil. headers
-// contains pairs of name and value.
+// contains alternating names and values.
 func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	var reader io.Reader

@@ -410,8 +410,8 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			}
 			harm.heal(t, w)
 			authUntil(t, "both replicas share one rate limit again", time.Minute, func() bool {
-				// The replicas share one limit, so 200 requests to one of them reduce the other's
-				// remaining requests.
+				// The replicas share one limit, so 200 requests to one replica also reduce the
+				// number that the other replica allows.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")

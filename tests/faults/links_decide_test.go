@@ -108,7 +108,7 @@ func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.lo
 const decideClock = 2
 
 // truths returns the correct responses to a visit that was made between two times. It returns only
-// one response unless the link has a border between the two times.
+// one response unless the link has a boundary between the two times.
 func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	out := []decideTruth{l.truth(v, from)}
 	for _, b := range append([]*decideBorder{{at: to}}, l.borders...) {
@@ -271,7 +271,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	}
 	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
-	enough := func() bool { // all visits are made, and each border has visits after it
+	enough := func() bool { // all visits are made, and each boundary has visits after it
 		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
 			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
 	}
@@ -282,7 +282,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			defer c.close()
 			for !enough() {
 				if left.Load() < 0 {
-					time.Sleep(5 * time.Millisecond) // only the last border remains
+					time.Sleep(5 * time.Millisecond) // only the last boundary remains
 				}
 				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
 				from := time.Now().UnixMilli() - decideClock
@@ -343,10 +343,10 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			passed++
 		}
 	}
-	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused, %d wrong; %d of %d borders had visits before and after them, %d visits were at a border",
+	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused, %d wrong; %d of %d boundaries had visits before and after them, %d visits were at a boundary",
 		replayed.Load(), kills, answered, broken, refused.Load(), wrong.Load(), passed, len(borders), either.Load())
 	if passed < len(borders)/2 {
-		t.Errorf("only %d of %d borders had visits before and after them, want at least half", passed, len(borders))
+		t.Errorf("only %d of %d boundaries had visits before and after them, want at least half", passed, len(borders))
 	}
 }
 

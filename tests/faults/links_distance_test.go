@@ -18,8 +18,8 @@ import (
 )
 
 // The tests add delay to the connection to Redis. 1.3 ms is another zone, 5 ms a nearby region, and
-// 50 ms another continent. A redirect never waits 2 s. By default the tests use one delay and a low
-// rate.
+// 50 ms another continent. A delay of 2 s is longer than a redirect ever waits. By default the
+// tests use one delay and a low rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()

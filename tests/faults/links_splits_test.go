@@ -44,7 +44,7 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 }
 
 // splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network and uses
-// another address of it in each round.
+// a different address from it in each round.
 func splitVisitor(n, round int) (agent, from string) {
 	from = fmt.Sprintf("X-Forwarded-For: 11.%d.%d.%d", n>>16, n>>8&255, n&255)
 	if n%8 == 0 {
@@ -139,8 +139,8 @@ func splitChance(n, got int, p float64) float64 {
 // kill during the visits and edits of the shares. An edit that moves one boundary may move only the
 // visitors between the old and the new boundary. Any other visitor who moved would contradict the
 // place that the test has recorded. The shares must be within the bounds of the binomial
-// distribution. All 28 comparisons together fail by chance in less than one of a million runs. With
-// LINKREEL_FULL=1 there are 100,000 visitors.
+// distribution. All 28 comparisons together fail by chance in fewer than one in a million runs.
+// With LINKREEL_FULL=1 there are 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()
 	visitors := authFull(1_000, 100_000)

@@ -115,7 +115,7 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 		half := rendition.FrameRate < 0.75*top.FrameRate
 		if half {
 			if min(rendition.Width, rendition.Height) >= 720 || rate < 31 {
-				fault("%s has the half frame rate, want the full one", rendition.Name)
+				fault("%s has half the frame rate, want the full rate", rendition.Name)
 			}
 			frames, rate = (frames+1)/2, rate/2
 		}

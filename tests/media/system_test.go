@@ -38,7 +38,7 @@ type witness struct {
 
 type noted struct {
 	mu       sync.Mutex
-	versions map[string][]int64       // by video, in the order of their publication
+	versions map[string][]int64       // by video, in the order of publication
 	removed  []string                 // names of the objects that the janitor removed
 	used     map[string]time.Duration // processor time of the programs of all attempts at a video
 }
@@ -71,7 +71,7 @@ func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	case "orphan removed":
 		w.removed = append(w.removed, about["object"].String())
 	}
-	if used, ok := about["used"]; ok { // each attempt logs this once, at its end
+	if used, ok := about["used"]; ok { // each attempt logs this once, when it ends
 		for _, a := range used.Resolve().Group() {
 			if a.Key == "cpuSeconds" {
 				w.used[id] += time.Duration(a.Value.Float64() * float64(time.Second))

@@ -368,8 +368,8 @@ func calls(n ast.Node, name string) (found bool) {
 	return found
 }
 
-// ARCHITECTURE.md guides a new reader from the README to the decisive lines of code. Each hop must
-// be a function in the linked file.
+// ARCHITECTURE.md guides a new reader from the README to the key lines of code. Each hop must be a
+// function in the linked file.
 func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")

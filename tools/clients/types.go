@@ -236,7 +236,7 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 		case strings.HasPrefix(kind, "map["):
 		case list && !never:
 			tag = ",omitzero" // an empty list is not omitted
-		case list, text: // an empty text means absent
+		case list, text: // an empty string means absent
 		case object, w.zeroOmitted && time, !w.zeroOmitted && !never:
 			kind = "*" + kind
 		}

@@ -124,8 +124,8 @@ func wanted(path string, kind byte) bool {
 	if path == "" || kind == tar.TypeBlock || kind == tar.TypeChar {
 		return false
 	}
-	// These are Mesa's graphics drivers and the compiler that they depend on. Without a GPU ffmpeg
-	// loads neither, and they are a third of the layer.
+	// These are Mesa's graphics drivers and the compiler that they depend on. Without a GPU, ffmpeg
+	// loads neither, and they make up a third of the layer.
 	if strings.Contains(path, "/dri/") || strings.Contains(path, "/libLLVM") {
 		return false
 	}

@@ -31,7 +31,7 @@ type bundle struct {
 }
 
 // guides are the documents for callers, which a deployment serves next to the reference. The map
-// contains files and folders with their names in the deployment. They are copied because embedding
+// contains files and folders with their names in the deployment. They are copied because go:embed
 // cannot reach docs/.
 var guides = []struct{ from, to string }{
 	{"docs/api.md", "api.md"},
