@@ -47,7 +47,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 			case err := <-ended:
 				t.Fatalf("run %d exited before the kill: %v", kill+1, err)
 			case <-limit:
-				t.Fatalf("run %d made %d calls of the upload session, want at least 4", kill+1, sessions())
+				t.Fatalf("run %d made %d calls to the upload session, want at least 4", kill+1, sessions())
 			case <-time.After(5 * time.Millisecond): // poll the other process
 			}
 		}
@@ -66,7 +66,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	}
 	var v client.Video
 	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v.Status != "ready" || v.Title != "film" {
-		t.Errorf("the last run printed %[2]s (%[1]v), want the ready video film", err, out.String())
+		t.Errorf("the last run printed %[2]s (%[1]v), want the video film with the status ready", err, out.String())
 	}
 	if !strings.Contains(errs.String(), "resuming "+v.ID) {
 		t.Errorf("the last run printed %q, want a message that the upload resumes", errs.String())
@@ -74,7 +74,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept part
 	// of the data of an interrupted request. The rest is then split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
-		t.Errorf("the last run made %d calls of the upload session, want about %d", got, 1+parts-3*2)
+		t.Errorf("the last run made %d calls to the upload session, want about %d", got, 1+parts-3*2)
 	}
 }
 

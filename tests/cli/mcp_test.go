@@ -171,7 +171,7 @@ func TestAssistantConversation(t *testing.T) {
 	answers := k.Answers()
 	for _, secret := range []string{s.Keys["business"], "lr_live_", "X-Goog-Signature", "upload_id", "never to be repeated", s.AdminToken} {
 		if strings.Contains(answers, secret) {
-			t.Errorf("the server's responses contain %q", secret)
+			t.Errorf("the server's responses contain %q, which is secret", secret)
 		}
 	}
 }

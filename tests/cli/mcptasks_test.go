@@ -43,7 +43,8 @@ type world struct {
 
 type list = []any
 
-// shows checks that the tool's response contains each of texts. A text after "!" must not occur.
+// shows checks that the tool's response contains every text, except that a text with the prefix "!"
+// must be absent.
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
@@ -242,7 +243,7 @@ var tasks = []task{
 	{"Give the video vid_tour English captions: the word Hello during the first second.", "set_captions",
 		clitest.Args{"id": "vid_tour", "language": "en", "vtt": "WEBVTT\n\n00:00.000 --> 00:01.000\nHello\n"},
 		videoHas("vid_tour", func(v *client.Video, _ *client.VideoAccess) bool { return slices.Contains(v.Captions, "en") })},
-	{"Use the picture at second 1 of the video vid_tour as its thumbnail.", "set_thumbnail", clitest.Args{"id": "vid_tour", "second": 1},
+	{"Use the frame at 1 second of the video vid_tour as its thumbnail.", "set_thumbnail", clitest.Args{"id": "vid_tour", "second": 1},
 		videoHas("vid_tour", func(v *client.Video, _ *client.VideoAccess) bool {
 			return v.ThumbnailTime != nil && *v.ThumbnailTime == 1
 		})},

@@ -295,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A signature is a file with the identity of the job that signed.
+// A stand-in signature is a file with the identity of the job that signed.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -666,7 +666,7 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	}
 	finds(0)
 	if err := r.job("stale", "", ""); err != nil {
-		r.t.Errorf("the check of a current release returned %v, want no error", err)
+		r.t.Errorf("checking a current release returned %v, want no error", err)
 	}
 	finds(3)
 	sbom := r.path("page/image-transcoding-worker-linux-arm64.spdx.json")
@@ -674,7 +674,7 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	write(r.t, sbom, strings.Replace(string(released), "pkg:deb/debian/ffmpeg@", "pkg:deb/debian/ffmpeg@0.", 1))
 	err := r.job("stale", "", "")
 	if err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
-		r.t.Errorf("the check of a stale release returned %v, want the new ffmpeg and the vulnerability", err)
+		r.t.Errorf("checking a stale release returned %v, want the new ffmpeg and the vulnerability", err)
 	}
 	write(r.t, sbom, string(released))
 	r.published()

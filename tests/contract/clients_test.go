@@ -27,7 +27,7 @@ func needNode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("node is %q on this machine, but the TypeScript client needs 20 (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestGoClient(t *testing.T) {
 		n++
 	}
 	if n != many {
-		t.Errorf("the walk returned %d links, want %d", n, many)
+		t.Errorf("the iterator returned %d links, want %d", n, many)
 	}
 	must(c.DeleteLink(ctx, made.ID))
 	if _, err := c.GetLink(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {

@@ -43,8 +43,8 @@ var Load = sync.OnceValue(func() *Contract {
 	return c
 })
 
-// Parse reads a JSON document. It closes the objects in the document first, so a response with an
-// undocumented field breaks the contract. Real callers must tolerate new fields.
+// Parse reads a JSON document. It forbids unknown fields in the document's objects, so that a
+// response with an undocumented field breaks the contract. Real callers must tolerate new fields.
 func Parse(document []byte) (*Contract, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(document, &raw); err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The pictures of the README and the documentation show a realistic account. Each picture must show
-// its page and must not be blank. `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run
-// TestPictures` recreates them.
+// The screenshots in the README and the documentation show a realistic account. Each screenshot
+// must show its page and must not be blank. `LINKREEL_PICTURES=../../docs/images go test
+// ./tests/e2e -run TestPictures` recreates them.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("LINKREEL_PICTURES")
@@ -90,7 +90,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// picture shows the page at path. The page must have this heading and contain this text.
+// picture is a screenshot of the page at path. The page must have this heading and contain this
+// text.
 type picture struct{ name, path, heading, text string }
 
 func (p picture) take(v *viewer, dir string, l look) {
@@ -102,7 +103,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	v.open(p.path)
 	page := v.Timeout(patience)
 	page.MustWaitLoad().MustWaitIdle()
-	// A player that is still loading draws a spinner over the picture.
+	// A player that is still loading draws a spinner over the video.
 	eval[any](v, `async () => {
 	  const v = document.querySelector("video[controls]");
 	  for (let n = 0; v && v.networkState !== v.NETWORK_IDLE && n < 60; n++) await new Promise((again) => setTimeout(again, 50));

@@ -268,7 +268,7 @@ func (v *viewer) unlock(password string) {
 	})
 }
 
-// shot saves a picture of the page for human review.
+// shot saves a screenshot of the page for human review.
 func (v *viewer) shot(name string) {
 	v.t.Helper()
 	picture, err := v.Screenshot(true, nil)
@@ -304,7 +304,7 @@ func film(t testing.TB, body map[string]any, file string) *answer {
 	return v
 }
 
-// scenery makes a clip that looks good in the saved pictures.
+// scenery makes a clip that looks good in screenshots.
 func scenery(t testing.TB, seconds int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "scenery.mp4")

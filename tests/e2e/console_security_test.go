@@ -61,7 +61,7 @@ func (c *colleague) send(path string, form url.Values) page {
 	return (&plainBrowser{c.t, &still}).do(req)
 }
 
-// The test checks each cell of the table of roles through the pages.
+// The test checks each cell of the role table through the pages.
 func TestRoleTableThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")

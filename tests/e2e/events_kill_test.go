@@ -29,7 +29,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 	}
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			a.t.Errorf("%s %s got no final response in time; the last one was %d %s", method, path, got.status, got.raw)
+			a.t.Errorf("%s %s got no final response in time; the last response was %d %s", method, path, got.status, got.raw)
 			return got, tries
 		}
 		req, err := http.NewRequestWithContext(a.t.Context(), method, c.base+path, strings.NewReader(text))

@@ -127,7 +127,7 @@ func TestADistantRedis(t *testing.T) {
 				t.Errorf("there were %d old responses, the last one %v after the change, want at most %v", old.Load(), oldest, far.stale)
 			}
 			if far.back > 0 && slowest > far.back {
-				t.Errorf("normal operation took %v after the stall, want at most %v", slowest, far.back)
+				t.Errorf("normal operation resumed %v after the stall, want at most %v", slowest, far.back)
 			}
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
@@ -146,7 +146,7 @@ func TestADistantRedis(t *testing.T) {
 				return counted >= visits.Load()
 			})
 			if counted != visits.Load() {
-				t.Errorf("there were %d visits between changes, but %d are counted", visits.Load(), counted)
+				t.Errorf("there were %d visits between changes, but %d were counted", visits.Load(), counted)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ import (
 // are 120 connections and three seconds for each operation. By default there are 40 connections and
 // a fraction of a second, and each connection sends at least one request.
 
-// quarter is a complete Linkreel with a slow Firestore.
+// quarter is a complete Linkreel installation with a slow Firestore.
 type quarter struct {
 	t     testing.TB
 	stack *standalone.Stack
@@ -133,7 +133,7 @@ func (q *quarter) resident(name string, limits map[string]any) *resident {
 	return r
 }
 
-// make creates a record and returns the value of its field name.
+// make creates a record and returns the value of one of its fields.
 func (r *resident) make(path string, body any, name string) string {
 	r.q.t.Helper()
 	value, _ := r.q.made(r.key, "POST", path, body)[name].(string)

@@ -183,7 +183,7 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 		case math.Abs(report.To-o.Duration) > 0.2:
 			say("the playback ended at %.2f, want %.2f", report.To, o.Duration)
 		case report.Frames == 0 || report.Width == 0:
-			say("no picture was decoded")
+			say("no frame was decoded")
 		}
 	}
 	return faults

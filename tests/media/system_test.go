@@ -121,7 +121,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	s := &system{world: newWorld(t)}
 	auth := authtest.Start(t)
 	s.key = auth.Key(t, "acc", identity.Creator)
-	front := httptest.NewUnstartedServer(nil) // used only for its free address
+	front := httptest.NewUnstartedServer(nil) // started only to find a free address
 	addr := front.Listener.Addr().String()
 	front.Close()
 	s.base = "http://" + addr

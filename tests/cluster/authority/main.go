@@ -263,7 +263,7 @@ func (w *world) visit(ctx context.Context, addr, host string) (serial string, er
 	}
 	got, err := io.ReadAll(c)
 	if err == nil && !strings.HasPrefix(string(got), "HTTP/1.1 302") {
-		err = fmt.Errorf("visiting %s returned no 302: %.100s", host, got)
+		err = fmt.Errorf("visiting %s returned %.100q, want a 302", host, got)
 	}
 	return serial, err
 }
@@ -355,7 +355,7 @@ func (w *world) shared(ctx context.Context) error {
 	pods := strings.Split(w.pods, ",")
 	for _, pod := range pods {
 		if s, err := w.visit(ctx, pod+":8443", w.name(1)); err != nil || s != first {
-			return fmt.Errorf("the pod %s uses the certificate %s, another pod %s: %w", pod, s, first, err)
+			return fmt.Errorf("the pod %s uses the certificate %s, want the shared certificate %s: %w", pod, s, first, err)
 		}
 	}
 	ok("%d pods share a certificate", len(pods))

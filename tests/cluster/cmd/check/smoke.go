@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clip is a test picture of two seconds with a tone.
+// clip is a video of a test pattern with a tone. It lasts two seconds.
 //
 //go:embed clip.mp4
 var clip []byte
