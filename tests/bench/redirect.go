@@ -261,8 +261,8 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 			p99[i] = append(p99[i], slow)
 		}
 	}
-	// The flusher's work for these clicks is part of their cost. After flushing many links, it
-	// pauses for four seconds.
+	// Wait for the flusher, because its work for these clicks is part of their cost. After flushing
+	// many links, it pauses for four seconds.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 		s.lost.Add(1)
 		return "", false
 	case code/100 != 2:
-		s.t.Errorf("%s %s returned %d, want a success: %s", method, slug, code, text)
+		s.t.Errorf("%s %s returned %d, want success: %s", method, slug, code, text)
 		return "", false
 	}
 	w.mu.Lock()

@@ -107,7 +107,7 @@ func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	small := o.Renditions[len(o.Renditions)-1]
 	luma := r.decode(t, small.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
 	if len(luma) < 124 || slices.Min(luma[50:]) < 200 {
-		t.Errorf("the download has %d frames, want 125, white from the 48th on", len(luma))
+		t.Errorf("the smallest rendition has %d frames, want at least 124, white from frame 50 on", len(luma))
 	}
 }
 

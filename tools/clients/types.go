@@ -18,9 +18,9 @@ type types struct {
 	imports []string
 	own     map[string]string // Go types for names and places in the contract without a separate type
 	// The types of fields.
-	answerTime   string // a point in time in an answer
+	answerTime   string // a point in time in a response
 	requestTime  string // any form of a point in time in a request
-	isoTime      string // a point in time as text in an answer
+	isoTime      string // a point in time as text in a response
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // omit optional fields of a request if they are zero

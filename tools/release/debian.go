@@ -66,7 +66,7 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	return layer, list, errors.Join(err, os.Remove(raw))
 }
 
-// unwanted are folders that none of our programs reads.
+// unwanted lists folders that none of our programs reads.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/icons/", "usr/share/lintian/",
 	"var/", "dev/", "proc/", "sys/", "run/", "tmp/", "etc/apt/"}
 

@@ -3,8 +3,8 @@
 // links between traces.
 //
 //	GET /                    a page with the newest traces
-//	GET /traces              the same as text, newest first; ?name=TEXT selects names
-//	                         that contain TEXT, and ?all=1 includes idle loops
+//	GET /traces              the same as text, newest first; ?name=TEXT lists only traces
+//	                         with TEXT in their name, and ?all=1 includes idle loops
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //
