@@ -165,8 +165,8 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	}
 }
 
-// needed removes alerts that no case expects, and recording rules that no rule reads. Windows of
-// several days take most of the time.
+// needed removes alerts that no case expects, and recording rules that no rule reads. Rules with
+// windows of several days take most of the test's time.
 func needed(groups []ruleGroup, cases string) {
 	reads := cases
 	dropped := func(r rule) bool {

@@ -249,7 +249,7 @@ func (i *installation) fails() string {
 			i.t.Errorf("the program exited without an error, want one\n%s", p.out)
 		}
 	case <-time.After(20 * time.Second):
-		i.t.Fatalf("the program did not exit within 20 s, want an error at the start\n%s", p.out)
+		i.t.Fatalf("the program did not exit within 20 s, want an error at startup\n%s", p.out)
 	}
 	if lines := strings.Count(strings.TrimSpace(p.out.String()), "\n"); lines > 0 {
 		i.t.Errorf("the error message has more than one line:\n%s", p.out)

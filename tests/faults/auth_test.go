@@ -53,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary builds the service with the settings of a release.
+// authBinary builds the service as for a release, without the race detector.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -271,7 +271,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	}
 	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
-	enough := func() bool { // all visits are made, and each boundary has visits after it
+	enough := func() bool { // all visits have been made, and each boundary has visits after it
 		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
 			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
 	}

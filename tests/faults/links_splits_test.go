@@ -101,7 +101,7 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 		})
 	}
 	if half != nil {
-		authUntil(t, "half of the visits are made", 10*time.Minute, func() bool { return done.Load() >= int64(len(s.from)/2) })
+		authUntil(t, "half of the visits have been made", 10*time.Minute, func() bool { return done.Load() >= int64(len(s.from)/2) })
 		half()
 	}
 	wg.Wait()

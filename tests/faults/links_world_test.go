@@ -42,7 +42,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary builds the service with the settings of a release.
+// linksBinary builds the service as for a release, without the race detector.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

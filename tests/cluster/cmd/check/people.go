@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// person is a person who is signed in to the console in a separate browser.
+// person is a user who is signed in to the console in a separate browser.
 type person struct {
 	t    *target // the deployment, with the person's cookies
 	csrf string
