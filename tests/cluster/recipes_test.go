@@ -261,7 +261,7 @@ func pods(objects []object) (all []pod) {
 
 // inconsistencies lists the errors in a set of objects: mounts without a volume; Secrets and
 // ConfigMaps that neither the chart nor a command in text creates; ports that no container, Service
-// or NetworkPolicy has; and addresses that a pod is configured to call but may not.
+// or NetworkPolicy has; and addresses that a pod is configured to call but is not allowed to.
 func inconsistencies(t *testing.T, objects []object, text string) (complaints []string) {
 	t.Helper()
 	all := pods(objects)

@@ -146,8 +146,8 @@ func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	for old, with := range map[string]string{
 		"receiver.py &": "receiver.py > received &",
 		"until curl":    "until command curl", // a receiver that accepts only POST responds with 501, which is enough here
-		// A reader presses Ctrl-C here. In the test, the command continues to run and gets one more
-		// event.
+		// A reader presses Ctrl-C here. In the test, the command keeps running and receives one
+		// more event.
 		`--secret "$SECRET"`: `--secret "$SECRET" > forwarded 2> listening &
 listener=$!
 wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "not within 30 s: $*"; }

@@ -68,9 +68,10 @@ func (v *viewer) authenticator() {
 // shortAddress matches the address that a page shows for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
-// Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a link
-// on the Members page. Home then asks her to add a passkey. With it she signs in without an admin's
-// help. With LINKREEL_PICTURES, the test saves screenshots of the pages in that folder.
+// Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a
+// sign-in link for her on the Members page. Home then asks her to add a passkey. With it she signs
+// in without an admin's help. With LINKREEL_PICTURES, the test saves screenshots of the pages in
+// that folder.
 func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")

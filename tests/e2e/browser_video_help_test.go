@@ -19,7 +19,8 @@ import (
 )
 
 // Some tests last longer than a page's first playback permission, and some act as several clients
-// from one loopback address. The stack reads both settings from its environment when it starts.
+// from one loopback address. The stack reads the settings for both from its environment when it
+// starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
 	// This must be longer than the network outage in one test and shorter than the time limit of

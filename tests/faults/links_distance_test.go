@@ -250,7 +250,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 
 // The test clicks 300,000 distinct links within a minute while Firestore is unreachable. When
 // Firestore is back, all clicks must be counted. Firestore rejects requests of more than 10 MiB, so
-// no cycle of the flusher may send one. The process must stay within the chart's memory limit.
+// the flusher must not send larger ones. The process must stay within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
