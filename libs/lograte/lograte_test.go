@@ -83,7 +83,8 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 	}
 }
 
-// TestAFailureThatHasEndedIsNotFailing is about a call that comes after the success of another one.
+// TestAFailureThatHasEndedIsNotFailing calls StillFailing after another call's success has ended
+// the outage.
 func TestAFailureThatHasEndedIsNotFailing(t *testing.T) {
 	t.Parallel()
 	var s lograte.State

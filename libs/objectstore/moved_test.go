@@ -13,7 +13,7 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 	t.Parallel()
 	c, absent := open(t, nil), int64(0)
 	o := objectstore.UploadOptions{ContentType: "video/mp4", IfGeneration: &absent, Moved: &objectstore.Moved{Generation: 42, Of: "blob"}}
-	for range 2 { // the second upload is a repetition of the first
+	for range 2 { // the second upload repeats the first
 		if _, err := c.Upload(t.Context(), "film", bytes.NewReader([]byte("film")), o); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// world is a local storage with both of its listeners, and a store that uses it.
+// world is local storage with both of its listeners, and a store that uses it.
 type world struct {
 	*objectstore.Store
 	srv    *storage.Server
@@ -193,7 +193,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation-1); err != nil {
-		t.Errorf("Delete of a generation that is gone = %v, want success", err)
+		t.Errorf("Delete of a deleted generation = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
 		t.Errorf("Stat after the deletion of another generation: got %v, want the live object", err)
@@ -231,7 +231,7 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 	}
 }
 
-// After one call has found that storage is unreachable, the other calls do not wait for it.
+// After one call has found storage unreachable, the other calls are refused without waiting.
 func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 	t.Parallel()
 	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout = 50 * time.Millisecond })
@@ -314,9 +314,9 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 	}
 }
 
-// generous is a storage in which every object has a size of ten bytes, but which sends 64 MiB for
-// it, from its start and regardless of the requested range. Google does this for a gzip-encoded
-// object that is small only in compressed form.
+// generous is storage that reports a size of ten bytes for every object, but sends 64 MiB for it,
+// from its start and regardless of the requested range. Google does this for a gzip-encoded object
+// that is small only when compressed.
 func generous(t *testing.T, encoding string) (st *objectstore.Store, reads *atomic.Int64) {
 	t.Helper()
 	reads = new(atomic.Int64)
@@ -362,7 +362,7 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 	}
 }
 
-// The storage of this test sends more bytes than requested, without a Content-Encoding.
+// The storage in this test sends more bytes than requested, without a Content-Encoding.
 func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	t.Parallel()
 	st, _ := generous(t, "")
@@ -377,7 +377,7 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	}
 }
 
-// capped is a writer that fails after a limit, instead of filling a disk.
+// capped is a writer that fails at a limit, so that a broken download cannot fill the disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {

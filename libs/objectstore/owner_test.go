@@ -38,9 +38,9 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 		}
 	}
 	if err := store.Claim(t.Context(), owner); err != nil {
-		t.Errorf("second Claim of the owner: got %v, want no error", err)
+		t.Errorf("second Claim by the owner: got %v, want no error", err)
 	}
-	// The owner object was edited wrongly.
+	// A bad edit has damaged the owner object.
 	for _, text := range []string{"", owner + "\n", strings.Repeat("x", 5000)} {
 		if _, err := store.Upload(t.Context(), objectstore.OwnerObject, strings.NewReader(text), objectstore.UploadOptions{}); err != nil {
 			t.Fatal(err)

@@ -175,7 +175,7 @@ func late(ctx context.Context) context.Context {
 	return ctx
 }
 
-// unnoticed is a context after its deadline with a timer that has not fired yet. A client that sets
+// unnoticed is a context past its deadline, with a timer that has not fired yet. A client that sets
 // the deadline on its connection can return in this state.
 func unnoticed(ctx context.Context) context.Context { return overdue{ctx} }
 
@@ -183,8 +183,8 @@ type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
-// When one read of a sweep fails, its other reads are cancelled. A cancelled call must
-// not close the breaker.
+// When one read of a sweep fails, the sweep's other reads are cancelled. A cancelled call must not
+// close the breaker.
 func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -43,7 +43,7 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 }
 
 // Forty connections guess the password of one account's video. Some of that account's calls are
-// refused, but no call of other accounts.
+// refused, but none of other accounts.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
 	p := password.New(2, 4)

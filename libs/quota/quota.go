@@ -1,10 +1,10 @@
-// Package quota enforces the limits of accounts, at any rate of creates and with any number of
-// replicas, with almost no cost for each create.
+// Package quota enforces the limits of accounts at almost no cost per create. It works at any rate
+// of creates and with any number of replicas.
 //
-// Counting and then writing is not enough: forty concurrent creates that count would all find the
-// same free place. So each account and kind has one small document, the ledger, which grants
-// places. It records how many places are granted, used or leased. A create gets its place in one of
-// three ways:
+// Counting before each write is not enough: forty concurrent creates would all find the same free
+// place. So each account and kind has one small document, the ledger, which grants places. It
+// records how many places are granted, used or leased. A create gets its place in one of three
+// ways:
 //
 //	who                     how                                                  costs
 //	first in this process   its own transaction updates the ledger, and leases   1 read, 1 write
@@ -94,7 +94,7 @@ type account struct {
 	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // places that waiting changes need while the ledger is asked
-	// full is the start of the last count that found no free place, with the limit fullAt.
+	// full is when the last count that found no free place began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -236,9 +236,9 @@ func (c *Claim) Retry() {
 	c.put()
 }
 
-// Room returns how many of the wanted places the change may use. These are all of them unless the
-// account is full. Call it among the reads of a transaction. For a change without reads, tx is nil,
-// and Room may return [ErrAsk].
+// Room returns how many of the wanted places the change may use: all of them, unless the account is
+// full. Call it among the reads of a transaction. For a change without reads, tx is nil, and Room
+// may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset the state of an earlier attempt of the transaction
 	if l.Max <= 0 || want <= 0 {

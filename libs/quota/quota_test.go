@@ -21,7 +21,7 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// world is a database of things. The number of things of each account is limited.
+// world is a database of things, with a limit on the number of things per account.
 type world struct {
 	t      *testing.T
 	db     *firestoredb.DB
@@ -78,7 +78,7 @@ func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	return w.addFor(w.t.Context(), g, most, id, before)
 }
 
-// addFor is add for a request with the context ctx.
+// addFor is like add, but for a request with the context ctx.
 func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string, before func()) error {
 	things := w.db.Collection("things")
 	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
@@ -234,7 +234,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 }
 
-// fillTo adds things without the ledger, which includes them only after a count.
+// fillTo adds things without updating the ledger, which includes them only after a count.
 func (w world) fillTo(n int64) {
 	w.t.Helper()
 	for i := w.things(); i < n; {
@@ -300,7 +300,7 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 }
 
 // A replica that loses responses does not know which places it has used. It must neither exceed the
-// limit nor lose places permanently. The clocks of the replicas do not matter.
+// limit nor lose places permanently, even if its clock is wrong.
 func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,11 +1,11 @@
-// Package ratelimit limits how often a caller may try something. A [Limiter] counts attempts, such
-// as guesses of a password, exactly across all replicas. [Misses] limits the cost of lookups
-// without a result. It counts them for each network and within one process.
+// Package ratelimit limits how often a caller may try something. A [Limiter] keeps an exact count
+// of attempts, such as password guesses, across all replicas. [Misses] limits the cost of lookups
+// without a result. It counts them per network, within one process.
 //
-// While Redis is available, a Limiter's rule of n attempts in a window applies to every possible
-// window, across all replicas. While Redis is unreachable, each replica counts only its own
+// While Redis is available, a Limiter's rule of n attempts in a window applies to every period of
+// that length, across all replicas. While Redis is unreachable, each replica counts only its own
 // attempts and allows half as many, because guessing must be limited even during an outage of
-// Redis. No call fails a request or waits for Redis longer than its budget.
+// Redis. No call makes a request fail, or waits for Redis longer than its budget.
 package ratelimit
 
 import (

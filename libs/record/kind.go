@@ -143,7 +143,8 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// No read is needed, and memory usually has a place, so this is one call to the database.
+		// No read is needed, and a place is usually available in memory, so this takes one call to
+		// the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			if err := in.Room(account, limit, 1); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options contains the dependencies of changes besides the database.
+// Options contains the dependencies of changes other than the database.
 type Options struct {
 	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
@@ -55,7 +55,7 @@ func (db *DB) TellAuthority(tell func(ctx context.Context, account string, versi
 func (db *DB) Now() time.Time { return db.o.Now() }
 
 // Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn may run
-// several times, and must have no other effects than those of tx. A change without writes succeeds
+// several times, and must have no effects except through tx. A change without writes succeeds
 // without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
@@ -82,7 +82,7 @@ type Receipt interface {
 
 type receiptKey struct{}
 
-// WithReceipt returns a ctx with which changes write a receipt.
+// WithReceipt returns a copy of ctx that makes changes write a receipt.
 func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
@@ -168,7 +168,7 @@ func refused(err error) bool {
 // a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a Tx may store it, because the Tx ends before the call of ctx
+	ctx   context.Context // stored here because a Tx ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit

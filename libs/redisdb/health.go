@@ -21,7 +21,7 @@ const (
 	timeout     = "timeout"
 	memory      = "memory"  // Redis is out of memory and accepts no more data
 	disk        = "disk"    // Redis cannot write its file, so it rejects writes
-	refused     = "refused" // Redis is loading, failing over, or rejects the password
+	refused     = "refused" // Redis is loading or failing over, or rejects the password
 )
 
 var operations = []string{"key", "pipeline", "script", "stream"}
@@ -29,7 +29,7 @@ var operations = []string{"key", "pipeline", "script", "stream"}
 var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeout, memory, disk, refused})
 
 // NewCalls declares a second Redis of a service. The durations of its calls have their own label,
-// so that the calls to the main Redis do not hide that this one is slow. Failures count as those of
+// so that fast calls to the main Redis do not hide a slow second one. Failures are counted under
 // "Redis". Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
 

@@ -116,7 +116,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {
-		t.Error("after rejected writes and successful reads, the metrics do not report an outage because of memory")
+		t.Error("after rejected writes and successful reads, the metrics report no outage because of memory, want one")
 	}
 	w.Do(context.Background(), "CONFIG", "SET", "maxmemory", "0")
 	w.until(0, w.get)
@@ -148,7 +148,7 @@ func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 	w.Do(ctx, "BGSAVE")
 	w.until(1, w.set)
 	if shows(`linkreel_dependency_failures_total{dependency="Redis",reason="disk"} 0`) {
-		t.Error("the failures metric has no failure with the reason disk")
+		t.Error("the metric has no failure with the reason disk, want at least one")
 	}
 	w.Do(ctx, "CONFIG", "SET", "save", "")
 	w.Do(ctx, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
@@ -202,8 +202,8 @@ func BenchmarkWatch(b *testing.B) {
 	}
 }
 
-// A service can have a second Redis. The durations of its calls must not vanish among those of the
-// main one.
+// A service can have a second Redis. The durations of its calls must not be mixed with those of the
+// main Redis.
 func TestASecondRedisIsMeasuredApart(t *testing.T) {
 	t.Parallel()
 	client, err := Open(Config{URL: redistest.Start(t), Calls: NewCalls("Redis for tests")})

@@ -131,7 +131,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 	}
 }
 
-// inParallel calls do with each number below n, with many calls in parallel.
+// inParallel calls do with each number below n. It makes many calls in parallel.
 func inParallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)

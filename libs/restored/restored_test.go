@@ -82,7 +82,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	if second.ID == first.ID {
 		t.Fatalf("the second restore has the ID %s of the first, want another", second.ID)
 	}
-	// Somebody is still looking at the data of the first restore.
+	// An operator is still checking the data of the first restore.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
 		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
 	}
