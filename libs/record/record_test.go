@@ -128,7 +128,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	f := w.make(t, 1)
 	if got, err := w.Get(t.Context(), "acc_a", f.ID); err != nil || got.Name != "1" {
-		t.Errorf("Create = %v, %v, want no error", got, err)
+		t.Errorf("Get of a new folder = %v, %v, want the folder with the name 1", got, err)
 	}
 	quiet := func(*folder) (events.Type, error) { return events.Quiet, nil }
 	for account, id := range map[string]string{"acc_b": f.ID, "acc_a": "fld_none", "acc_c": "__x__/..", "acc_d": ""} {

@@ -113,7 +113,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		"accounts": func(int) {
 			key := identity.NewKey(rand.Reader)
 			if d, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil || !d.Limit.Allowed {
-				t.Fatalf("Authenticate = %+v, %v", d, err)
+				t.Fatalf("Authenticate = %+v, %v, want an allowed request", d, err)
 			}
 		},
 	} {

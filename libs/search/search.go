@@ -1,4 +1,4 @@
-// Package search converts texts to the words that a search compares. A search ignores case, accents
+// Package search converts text to the words that a search compares. A search ignores case, accents
 // and width.
 //
 // It has no index. A store writes the [Tokens] of a record's texts to a field that its database can

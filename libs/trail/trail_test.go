@@ -301,7 +301,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	l := open(t, dir, clock())
 	late, early := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	add(t, l, trail.Note{Kind: trail.MemberRole, ID: "mem_1", To: "owner", At: late})
-	l.Settle() // otherwise the end of old days meets the first note of an early one
+	l.Settle() // otherwise the log may still be removing old days when the early notes are added
 	add(t, l, trail.Note{Kind: trail.MemberRemoved, ID: "mem_1", At: early})
 	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended", At: late})
 	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "deleting", At: early})
@@ -492,7 +492,7 @@ func TestOnlyAnOldFileMayBeGone(t *testing.T) {
 		dir := t.TempDir()
 		l := open(t, dir, nil)
 		add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
-		l.Settle() // otherwise it may remove the old day below
+		l.Settle() // otherwise this log may remove the old day that is added below
 		at := time.Now().Add(-tt.age)
 		add(t, open(t, dir, nil), trail.Note{Kind: trail.KeyRevoked, ID: "key_2", At: at})
 		var reads atomic.Int64

@@ -3,8 +3,8 @@ package turns
 import "sync"
 
 // Slots limits how much of one kind of work runs at the same time in this process, for each name
-// (for example an account) and in total. A caller without a free slot is refused immediately,
-// because waiting would also hold its resources.
+// (for example an account) and in total. If no slot is free, the caller is refused immediately,
+// because a waiting caller would keep its resources.
 type Slots struct {
 	each, all int
 

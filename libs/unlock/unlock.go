@@ -119,7 +119,7 @@ func FromForm(req *fasthttp.Request) (string, error) {
 	return string(form.Peek("password")), nil
 }
 
-// CrossSite reports whether the browser's headers name another site than base or the requested host
+// CrossSite reports whether the browser's headers name a site other than base or the requested host
 // as the source of a form. Clients other than browsers do not send these headers.
 func CrossSite(req *fasthttp.Request, base string) bool {
 	site := string(req.Header.Peek("Sec-Fetch-Site"))

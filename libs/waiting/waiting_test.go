@@ -117,6 +117,6 @@ func TestPartsOfOneProcessAddUp(t *testing.T) {
 	`)
 	two.Forget()
 	if n := testutil.CollectAndCount(collector{}, "linkreel_waiting"); n != 1 {
-		t.Errorf("%d series after the end of one of two parts, want 1", n)
+		t.Errorf("%d series after one of two parts has ended, want 1", n)
 	}
 }

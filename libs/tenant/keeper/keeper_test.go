@@ -158,7 +158,7 @@ func TestAnAccountIsErasedOnceNothingRemains(t *testing.T) {
 	erased(false, "after a late commit")
 	w.set(t, "acc_a", tenant.Deleting, 2)
 	w.rounds(t, 1)
-	erased(true, "after a repeated call of auth")
+	erased(true, "after auth repeats its call")
 }
 
 func TestADeletingAccountIsLookedOverForADay(t *testing.T) {

@@ -1,6 +1,5 @@
-// Package wire implements the contract of package [tenant] for calls between auth and a service:
-// with [Client], auth calls a holder in another service, and [Routes] adds the routes to that
-// service.
+// Package wire implements the contract of package [tenant] for calls between auth and a service.
+// auth uses [Client] to call a holder in another service. [Routes] adds the routes to that service.
 package wire
 
 import (

@@ -139,7 +139,7 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 	return d.record(snap.Ref.ID)
 }
 
-// Claim takes the job for the time lease and returns it with its new fencing token. It returns
+// Claim takes the job for the duration lease and returns it with its new fencing token. It returns
 // ErrHeld during another lease or a backoff, and ErrFinal for a finished job. After MaxTries failed
 // claims, a job fails and is not claimed again, so that a file that kills its worker is not retried
 // forever.
@@ -289,9 +289,9 @@ type Cursor struct {
 	id string
 }
 
-// dueBuckets is the number of index ranges over which due jobs are spread. Due times rise, so all
-// changes in a range are at its end, where Firestore accepts 500 a second. Each heartbeat of a
-// running job makes two changes.
+// dueBuckets is the number of index ranges over which due jobs are spread. Due times keep
+// increasing, so all changes in a range are at its end, where Firestore accepts 500 a second. Each
+// heartbeat of a running job makes two changes.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {
@@ -311,8 +311,8 @@ func (s *Store) due() firestore.Query {
 	return s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc)
 }
 
-// Waiting returns the number of due jobs, and the time since which the oldest has been due. Due
-// jobs are unclaimed queued jobs, and jobs of dead workers.
+// Waiting returns the number of due jobs, and the time when the oldest of them became due. Due jobs
+// are unclaimed queued jobs, and jobs of dead workers.
 func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
 }
@@ -384,7 +384,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is the time between two checks whether a finished part is still needed.
+// partKeep is the time between two checks of whether a finished part is still needed.
 const partKeep = time.Hour
 
 // end excludes a final job from the sweeps. A part remains included, to be collected.

@@ -8,10 +8,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Sweeper adds due jobs that are missing in the queue: the wake-up was lost, Redis has lost its
-// data, the worker died, or the backoff has ended. Both the workers and the videos service sweep.
-// Without workers, the videos service must do it, because an autoscaler that has scaled to zero
-// checks only the queue's stream.
+// Sweeper adds due jobs that are missing from the queue because the wake-up was lost, Redis has
+// lost its data, the worker died, or the backoff has ended. Both the workers and the videos service
+// sweep. Without workers, the videos service must do it, because an autoscaler that has scaled to
+// zero checks only the queue's stream.
 //
 // A Sweeper must be used by one goroutine only.
 type Sweeper struct {

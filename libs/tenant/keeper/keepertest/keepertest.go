@@ -13,8 +13,8 @@ type Service struct {
 	Holder  tenant.Holder // the holder that auth calls
 	Account string
 	Forward func(time.Duration) // moves the service's clock
-	// Commit creates a record of the account without a check of its state, like a replica that was
-	// suspended after its check.
+	// Commit creates a record of the account without checking the account's state, like a replica
+	// that was suspended after its check.
 	Commit func()
 	// Left returns the number of the account's records.
 	Left func() int
