@@ -569,7 +569,7 @@ func (p *parser) civil() (year, mon, day int, ok bool) {
 			year += 1900
 		}
 	}
-	// No year beyond a million is a valid instant.
+	// No date beyond the year 1,000,000 is a valid instant.
 	return year, mon, day, within(mon, 1, 12) && within(day, 1, 31) && within(year, -1_000_000, 1_000_000)
 }
 

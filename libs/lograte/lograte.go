@@ -83,7 +83,7 @@ func (s *State) Failed(now time.Time) (times int64) {
 
 // StillFailing is for callers that call Failed once per outage and not once per attempt. If the
 // current outage has no line yet and a line is due, it returns the same number as Failed. Otherwise
-// it returns 0, also if the outage has just ended.
+// it returns 0, for example because the outage has just ended.
 func (s *State) StillFailing(now time.Time) (times int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package outage stops calls to a dependency that does not answer. Without it, every request would
-// wait for its deadline, and thousands of waiting requests would exhaust the process.
+// wait for its deadline, and thousands of waiting requests would exhaust the process's resources.
 //
 // [Breaker.Call] makes a call, and counts only outcomes that the dependency can be responsible for.
 // If the caller cancels, or reaches its own deadline first, the outcome does not count. A caller
@@ -75,7 +75,7 @@ type Breaker struct {
 	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
-	lines lograte.State // of the log
+	lines lograte.State // limits the log lines
 
 	mu     sync.Mutex
 	round  uint64 // counts openings and closings
@@ -212,7 +212,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // with a probe, only the probe closes the breaker: this response may be from before the outage
+	if b.cfg.Probe == nil { // with a probe, only the probe closes the breaker: this response may predate the outage
 		b.turn(false, nil)
 	}
 }

@@ -390,9 +390,9 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	return m
 }
 
-// Every script for a taken message begins with holds. It ends the script unless the worker holds
-// the message. XCLAIM alone would steal the message from the worker that has taken it over. ARGV
-// entry consumer id, then further arguments of the script.
+// holds begins every script for a taken message. It ends the script unless the worker holds the
+// message. XCLAIM alone would steal the message from the worker that has taken it over.
+// ARGV entry consumer id, then further arguments of the script.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
 if #p == 0 or p[1][2] ~= ARGV[2] then return 0 end

@@ -58,7 +58,7 @@ const (
 	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace, which allows three consecutive writes
 	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low,
-	// because a replica that learned late about a new limit may have created records without the
+	// because a replica that learned of a new limit late may have created records without the
 	// ledger.
 	drift = time.Hour
 	// young is how long other processes do not take back a fenced lease, because its holder usually
@@ -182,7 +182,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, the number of its used places is unknown. So end the old
+		// While a lease can still be used, the number of its used places is unknown, so end the old
 		// leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
@@ -303,7 +303,7 @@ const (
 // that waiting changes need.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may be possible only after seconds.
+	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may not be possible for seconds.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))

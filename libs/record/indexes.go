@@ -32,7 +32,7 @@ func (s *Set) Indexes(file []byte) []byte {
 	}
 	out, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
-		panic(err) // cannot happen: it was parsed above
+		panic(err) // cannot happen: f was parsed above
 	}
 	return out
 }

@@ -66,7 +66,7 @@ func shows(line string) bool {
 	return strings.Contains(rec.Body.String(), line+"\n")
 }
 
-// until calls Redis until the metric has the value away.
+// until repeats call until the metric has the value away.
 func (w *watched) until(away int, call func() error) {
 	w.t.Helper()
 	line := fmt.Sprintf(`linkreel_dependency_away{dependency="Redis"} %d`, away)
@@ -99,7 +99,7 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.until(0, func() error { return nil }) // without calls, the probe must notice the outage
+	w.until(0, func() error { return nil }) // without calls, the probe must notice the recovery
 	w.told("error=")
 }
 
@@ -165,7 +165,7 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Errors that do not come from the state of Redis are not failures.
+// Errors that are not caused by the state of Redis are not failures.
 func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -191,7 +191,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// BenchmarkWatch measures the cost of the hook in a call.
+// BenchmarkWatch measures the cost of the hook per call.
 func BenchmarkWatch(b *testing.B) {
 	h := watch{healthOf("bench", nil), measured}
 	cmd := redis.NewCmd(context.Background(), "evalsha", "sha")

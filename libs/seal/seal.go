@@ -2,7 +2,7 @@
 // services must be able to decrypt: private keys of certificates, signing secrets of webhooks,
 // responses that are stored for replay, and the state of a sign-in between two steps.
 //
-// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret texts. A sealed value is
+// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret strings. A sealed value is
 // bound to a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys]
 // holds several keys. It adds the id of the key to each sealed value, so that the key can be
 // identified after a rotation. A [Rotation] finds the values that are still sealed with an old key.

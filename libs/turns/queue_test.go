@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// enter starts a job of name, which must be possible without waiting.
+// enter starts a job of name. The job must start without waiting.
 func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
@@ -115,7 +115,7 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 			t.Errorf("ended jobs = %v, want %v", got.names, want)
 		}
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("one more job without a longer backlog: got %v, want ErrFull", err)
+			t.Errorf("Enter on a full queue without a longer backlog: got %v, want ErrFull", err)
 		}
 		for _, release := range releases {
 			release()
@@ -141,7 +141,7 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 			t.Errorf("Queued of the request = %v, want a second", got)
 		}
 		if q.Waiting() != 0 {
-			t.Error("Waiting is not 0 after the job's context has ended, want 0")
+			t.Error("a job is still waiting after its context has ended, want none")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the context's error", err)
