@@ -180,7 +180,7 @@ func FromContext(ctx context.Context) *Principal {
 type Request struct {
 	ID     string // the trace id, which the caller sees in X-Request-Id
 	Began  time.Time
-	Queued atomic.Int64 // nanoseconds that the request waited in queues of this process
+	Queued atomic.Int64 // nanoseconds that the request spent in queues of this process
 }
 
 type requestKey struct{}

@@ -32,8 +32,8 @@ const (
 // checksum is wrong. Detecting this takes no I/O.
 var ErrMalformedKey = errors.New("malformed API key")
 
-// Key is the full text of an API key. It is formatted as [redacted], so that log lines and errors
-// do not contain it. Secret returns the text.
+// Key is the full text of an API key. It is formatted as [redacted], to keep the text out of log
+// lines and errors. Use Secret to get the text.
 type Key struct{ text string }
 
 // NewKey generates a key from random (crypto/rand.Reader in production).

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every is the shortest time between two lines.
+// Every is the minimum time between two lines.
 const Every = time.Minute
 
 // Limit limits the lines about one kind of occurrence. The zero value is ready for use. A Limit is
@@ -24,7 +24,7 @@ type Limit struct {
 // line, and the caller writes the line. Otherwise it returns 0.
 func (l *Limit) Due(now time.Time, n int64) (count int64) { return l.DueAfter(Every, now, n) }
 
-// DueAfter is like Due, with another time between two lines.
+// DueAfter is like Due, but with every as the minimum time between two lines.
 func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int
 	return count
 }
 
-// Limits has a [Limit] of a minute for each key, such as the cause of a failure. Keys are never
+// Limits has a one-minute [Limit] for each key, such as the cause of a failure. Keys are never
 // removed, so callers of the API must not be able to choose them. The zero value is ready for use.
 type Limits[K comparable] struct {
 	mu    sync.Mutex

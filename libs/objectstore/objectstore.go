@@ -97,7 +97,7 @@ type Object struct {
 	Generation      int64
 	Size            int64
 	ContentType     string
-	ContentEncoding string // set by the uploader, so it may be anything
+	ContentEncoding string // set by the uploader, so it can have any value
 	CacheControl    string
 	Created         time.Time
 	CRC32C          uint32
@@ -108,7 +108,7 @@ type Object struct {
 }
 
 // Moved describes the origin of a moved object. Records refer to objects by generation, and storage
-// assigns a new generation to each upload. So this package returns the old generation of a moved
+// assigns a new generation to each upload, so this package returns the old generation of a moved
 // object to its callers.
 type Moved struct {
 	Generation int64  // the generation at the origin
@@ -122,8 +122,8 @@ const (
 )
 
 // Encoded reports whether the object is stored with a Content-Encoding. Google decompresses a gzip
-// object while serving it and ignores the requested range. So Size and CRC32C do not describe the
-// bytes that a reader receives, which may be a thousand times as many.
+// object while serving it and ignores the requested range. As a result, Size and CRC32C do not
+// describe the bytes that a reader receives, which may be a thousand times as many.
 func (o Object) Encoded() bool {
 	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
@@ -410,7 +410,7 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is the maximum number of bytes that an upload keeps in memory to send them again.
+// chunk is the maximum number of bytes that an upload keeps in memory in case it must resend them.
 const chunk = 8 << 20
 
 // chunkFor returns a smaller buffer size for a small source, because the client library allocates

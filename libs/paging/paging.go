@@ -1,8 +1,8 @@
 // Package paging divides lists into pages.
 //
 // A cursor contains the position of the last record that a caller has seen, not a number of
-// records. So even if records are added and removed between pages, no record is listed twice, and
-// every record that exists throughout is listed once.
+// records. Therefore, even if records are added and removed between pages, no record is listed
+// twice, and every record that exists throughout is listed once.
 package paging
 
 import (

@@ -292,7 +292,7 @@ func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen 
 			return err
 		}
 		left := time.Until(end)
-		// XREAD counts whole milliseconds, and waits forever for 0.
+		// XREAD counts in whole milliseconds, and 0 makes it wait forever.
 		if left < time.Millisecond {
 			return ErrEmpty
 		}
@@ -481,8 +481,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length returns the number of waiting and taken messages, without delayed messages. Scale workers
-// by this number, not by the group's lag, which becomes unknown when entries are deleted.
+// Length returns the number of waiting and taken messages, excluding delayed messages. Scale
+// workers by this number, not by the group's lag, which becomes unknown when entries are deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

@@ -316,8 +316,8 @@ func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	}
 }
 
-// After an upgrade, the stream may contain entries without an index from the older version. The
-// sweep adds their ids again.
+// After an upgrade, the stream may contain entries of the older version, which are not in the
+// index. The sweep adds their ids again.
 func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})

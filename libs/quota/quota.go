@@ -2,8 +2,8 @@
 // of creates and with any number of replicas.
 //
 // Counting before each write is not enough: forty concurrent creates would all find the same free
-// place. So each account and kind has one small document, the ledger, which grants places. It
-// records how many places are granted, used or leased. A create gets its place in one of three
+// place. Therefore, each account and kind has one small document, the ledger, which grants places.
+// It records how many places are granted, used or leased. A create gets its place in one of three
 // ways:
 //
 //	who                     how                                                  costs
@@ -14,7 +14,7 @@
 //	later, near the         the same, and its transaction reads the lease        1 read
 //	limit
 //
-// Firestore accepts about one write a second to a document. So after a burst of three, a ledger is
+// Firestore accepts about one write a second to a document, so after a burst of three, a ledger is
 // written at most once a second. It records the time of the next allowed write, by Firestore's
 // clock. In each process, only one change at a time asks the ledger. The other changes wait for the
 // places that this change leases.
@@ -73,7 +73,7 @@ type Limit struct {
 }
 
 // ErrAsk means that a change without reads cannot get its places, because this process has no
-// leased places or their lease has a fence, which must be read.
+// leased places, or because their lease has a fence, which must be read.
 var ErrAsk = errors.New("the ledger must be read")
 
 // Gate grants places. It is safe for concurrent use.
@@ -158,7 +158,7 @@ type Claim struct {
 	a     *account
 	from  *lease // the lease that the places come from
 	n     int64
-	doubt *lease // a lease with a fence that an attempt has not found
+	doubt *lease // a fenced lease; an earlier attempt did not find its fence
 	want  int64  // how many places the commit uses
 	leads bool   // this change asks the ledger, and other changes wait for it
 	grant *grant // the change to the ledger in this attempt's commit
@@ -324,9 +324,9 @@ func (c *Claim) put() {
 }
 
 // fence reads the fence of the places' lease, so that the commit fails if the lease is taken back
-// in the meantime. A transaction reads a snapshot from its first read, which may be older than the
-// lease. So a missing fence is not conclusive at first. The lease has ended only if the next
-// attempt does not find the fence either.
+// in the meantime. A transaction reads from a snapshot taken at its first read, which may be older
+// than the lease, so a missing fence is not conclusive at first. The lease has ended only if the
+// next attempt does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil

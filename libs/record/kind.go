@@ -39,7 +39,7 @@ type Kind[T any] struct {
 	// Shown converts a record to its form in events and exports. A kind without Shown has no events
 	// and is not exported.
 	Shown func(*T) any
-	// Order sorts lists. If it is nil, lists are in the order of ids.
+	// Order sorts lists. If it is nil, lists are sorted by id.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit

@@ -70,13 +70,13 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 // Receipt is a document that a change adds to its commit for a request that may be
 // repeated. The repeated request then fails because the receipt exists.
 type Receipt interface {
-	// Write adds the receipt to the commit of a change. changed are the keys that the
-	// change will announce.
+	// Write adds the receipt to the commit of a change. changed contains the keys that the change
+	// will announce.
 	Write(tx *firestore.Transaction, changed []string) error
 	// Found looks for the receipt after the commit of a change has failed with err. If this change
 	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
 	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
-	// changed are the keys that the earlier change had to announce.
+	// changed contains the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
@@ -138,9 +138,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if errors.Is(err, ErrAgain) {
 		return db.run(ctx, reads, what, fn)
 	}
-	// A commit whose response was lost may have succeeded. Announcing a change that did not
-	// happen costs a reload. Not announcing a change that did happen leaves replicas
-	// stale.
+	// If the response to a commit was lost, the commit may have succeeded. Announcing a change that
+	// did not happen costs a reload. Not announcing a change that did happen leaves replicas stale.
 	if err != nil && apierr.CodeOf(err).Status() < 500 {
 		return err
 	}
@@ -164,8 +163,8 @@ func refused(err error) bool {
 }
 
 // Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
-// not allow reads after writes. So a read never returns a write of the same transaction. Do not use
-// a Tx after its function has returned.
+// not allow reads after writes. Therefore, a read never returns a write of the same transaction. Do
+// not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
 	ctx   context.Context // stored here because a Tx ends before the call that ctx belongs to

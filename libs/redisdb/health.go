@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Reasons for failed calls. An error of the caller has no reason.
+// Reasons for failed calls. Errors caused by the caller have no reason.
 const (
 	unreachable = "unreachable"
 	timeout     = "timeout"
@@ -35,7 +35,7 @@ func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operat
 
 // operationOf groups commands. It returns "" for a command that blocks until an event arrives.
 func operationOf(cmd redis.Cmder) string {
-	name, _ := cmd.Args()[0].(string) // Name allocates
+	name, _ := cmd.Args()[0].(string) // cmd.Name would allocate memory
 	switch {
 	case name == "evalsha", name == "eval":
 		return "script"
@@ -85,7 +85,7 @@ var refusals = map[string][]string{
 		"ERR max number of clients"},
 }
 
-// calm is the default of [health.calm].
+// calm is the default value of [health.calm].
 const calm = 5 * time.Second
 
 // health is the state of one Redis, as observed in the calls of all clients in this process. It
@@ -99,7 +99,7 @@ type health struct {
 	refused atomic.Int64 // when Redis last answered but rejected a write, Unix ns
 
 	mu     sync.Mutex
-	client redis.UniversalClient // of the last [Open], for the probe
+	client redis.UniversalClient // the client of the last [Open], used by the probe
 }
 
 var (
@@ -124,7 +124,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	return h
 }
 
-// probe writes, because a Redis that answers only reads is not sufficient.
+// probe sends a write, because a Redis that answers only reads has not recovered.
 func (h *health) probe(ctx context.Context) error {
 	h.mu.Lock()
 	client := h.client

@@ -26,7 +26,7 @@ import (
 // chartMemory is the chart's redis.maxMemory.
 const chartMemory = 192 << 20
 
-// anyKey is a source that accepts every key. Each key belongs to its own account.
+// anyKey is a source that accepts every key. Each key belongs to a separate account.
 type anyKey struct{}
 
 func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
@@ -68,7 +68,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		}
 	})
 	accounts := used()
-	// Every key of an account expires within minutes after its last request.
+	// Every key of an account expires within minutes of the account's last request.
 	for it := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); it.Next(t.Context()); {
 		if life := rdb.PTTL(t.Context(), it.Val()).Val(); life == -1 || life > 5*time.Minute {
 			t.Fatalf("%s expires in %s, want at most 5m", it.Val(), life)

@@ -9,8 +9,8 @@
 //
 // Services read the record through a [Watch] and notice the end of a pause within seconds.
 // While the record is unknown, they must behave as if everything were paused. It is unknown
-// until the first read, and after an outage of the database until the next read, because
-// somebody may have restored the database during the outage.
+// until the first read, and after an outage of the database until the next read, because an
+// operator may have restored the database during the outage.
 package restored
 
 import (

@@ -130,8 +130,8 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 }
 
-// Google's database may be deleted, and a backup restored under its name. Its name and the id in its
-// records are then those of the deleted one, but it is another restore.
+// A Google database may be deleted, and a backup restored under the same name. The name and the id
+// in the records are then those of the deleted database, but the restore is a different one.
 func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
 	t.Parallel()
 	source, _, _ := open(t)
@@ -214,7 +214,7 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	}
 }
 
-// Somebody may restore the database while a service is running.
+// An operator may restore the database while a service is running.
 func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)

@@ -49,7 +49,7 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 // Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal is like Seal, and prepends before to the result.
+// seal is like Seal, but prepends before to the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())

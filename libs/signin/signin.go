@@ -1,9 +1,9 @@
 // Package signin contains the requests and responses of sign-in, which the console sends to auth's
 // internal listener. Both services share these types, so they cannot drift apart.
 //
-// Auth decides. The console shows pages and keeps the session in a cookie. Between the steps of a
-// sign-in, its state is kept in the browser, in a cookie with a sealed value (Flow), so no replica
-// of either service holds state.
+// Auth makes all decisions. The console shows pages and keeps the session in a cookie. Between the
+// steps of a sign-in, its state is kept in the browser, in a cookie with a sealed value (Flow), so
+// no replica of either service holds state.
 //
 // Calls with a session are checked like requests to the public API: an ended session, or a session
 // of a removed member, is rejected immediately.
@@ -45,7 +45,7 @@ func (b Browser) From() Browser { return b }
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // name of the provider, for the button
-	Passkeys bool   `json:"passkeys"` // false if browsers do not allow passkeys, as on http except on localhost
+	Passkeys bool   `json:"passkeys"` // false if browsers do not allow passkeys: over http, except on localhost
 }
 
 // LinkRequest reads or uses a one-time link.

@@ -2,10 +2,10 @@
 // every link and video.
 //
 // There is one document per account, kind of record and tag. It is written when the tag is added to
-// the first record, and marked when the tag is removed from a record. So no document has to be
-// written by every change in an account. A marked tag is checked later and deleted if no record has
-// it any more. The document is read and marked in the transaction of the record's change, so the
-// list always includes the tags of all records.
+// the first record, and marked when the tag is removed from a record. This way, no single document
+// is written by every change in an account. A marked tag is checked later and deleted if no record
+// has it any more. The document is read and marked in the transaction of the record's change, so
+// the list always includes the tags of all records.
 package tags
 
 import (

@@ -90,7 +90,7 @@ type FailingWebhook struct {
 	Waiting   int64     `json:"waiting"` // pending deliveries; at most MaxWaiting
 }
 
-// MaxWaiting is the maximum for the count of a webhook's pending deliveries.
+// MaxWaiting is the highest reported count of a webhook's pending deliveries.
 const MaxWaiting = 10_000
 
 // FailingPage is a page of failing webhooks.

@@ -26,7 +26,7 @@ type Found struct {
 	// was listed because it was older than [Keep]. The other files are not affected.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
-	count    map[string]int             // by installation, including notes that later ones replaced
+	count    map[string]int             // by installation, including notes that were replaced by later notes
 }
 
 // readAtOnce is how many files are read at the same time.
@@ -135,7 +135,7 @@ func useless(err error) bool {
 	return false
 }
 
-var errPruned = errors.New("was removed because its notes are older than the trail keeps them")
+var errPruned = errors.New("was removed because its notes were too old to keep")
 
 // pruned returns [errPruned] if err means that a file or a day older than [Keep] is missing. Nothing
 // else is ever removed from a trail, so any other missing file may reappear.

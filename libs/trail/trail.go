@@ -88,8 +88,8 @@ func keep(notes map[string]Note, n Note) {
 const Keep = 400 * 24 * time.Hour
 
 // removedAtOnce bounds how many days are removed at a time. A clock that is years ahead looks
-// the same as a trail that got no notes for years. With this bound, such a clock takes months to
-// empty the trail.
+// the same as a trail that received no notes for years. With this bound, such a clock takes months
+// to empty the trail.
 const removedAtOnce = 2
 
 const (
@@ -218,7 +218,7 @@ func (l *Log) enqueue(notes []Note) (*round, error) {
 	return l.next, nil
 }
 
-// time returns the current time. Each result is later than the one before, even if the clock is
+// time returns the current time. Each result is later than the previous one, even if the clock is
 // set back.
 func (l *Log) time() time.Time {
 	at := l.now().UTC()

@@ -442,8 +442,8 @@ func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// Errors of the disk and missing permissions reveal nothing about a file's content, so Read retries.
-// Only a file that was read can count as damaged.
+// Disk errors and missing permissions reveal nothing about a file's content, so Read retries. Only
+// a file that was read can count as damaged.
 func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -569,7 +569,7 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// The name of a new day is not durable yet when its first write fails. A later write of the day
+// The name of a new day is not durable yet when its first write fails. A later write on that day
 // must not be reported as durable before the name is.
 func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ type Slots struct {
 	total int
 }
 
-// NewSlots returns Slots with each slots for one name and all slots in total.
+// NewSlots returns Slots that allow each slots per name and all slots in total.
 func NewSlots(each, all int) *Slots {
 	return &Slots{each: each, all: all, taken: map[string]int{}}
 }

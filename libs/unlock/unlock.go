@@ -24,7 +24,7 @@ const Wrong = "That is not the password. Check it and try again."
 // refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
 // networks, which is too few to find a reasonable password.
 const (
-	guessesPerAddress = 5 // a minute
+	guessesPerAddress = 5 // per minute
 	// SharedGuesses is the hourly budget that networks share.
 	SharedGuesses = 60
 	// FirstGuesses is an hourly reserve for neighbourhoods without a wrong guess for this record

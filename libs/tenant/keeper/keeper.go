@@ -188,7 +188,7 @@ const (
 	// the erasure of other accounts.
 	turn = 10
 	// watched is how long a deleting account is checked: a replica that was suspended may still
-	// commit a request from before the decision.
+	// commit a request that began before the decision.
 	watched = 24 * time.Hour
 	// resumeEvery is the pause between calls of Resume, which is repeated in case the replica that
 	// runs it is killed. There is at least one repetition, because another replica may still

@@ -110,7 +110,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	select {
 	case <-w.wake:
 	default:
-		t.Error("the next turn of the large account is not due immediately")
+		t.Error("the next turn of the large account is later, want it due immediately")
 	}
 }
 

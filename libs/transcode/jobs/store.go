@@ -54,9 +54,9 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
 // for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
 // final job has no DueAt, unless it is a part. The worker of the parent job deletes the part, but
-// may die before that. So a final part becomes due again and is then collected. This way, one field
-// is sufficient for all queries of the sweeper. Limits and Still are stored with the Go names of
-// their fields.
+// may die before that. Therefore, a final part becomes due again and is then collected. This way,
+// one field is sufficient for all queries of the sweeper. Limits and Still are stored with the Go
+// names of their fields.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -274,8 +274,8 @@ type Return func(*document)
 // job again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore prevents claims of the job before the time at. It is for a job for which the worker has
-// no capacity.
+// NotBefore prevents claims of the job before the time at. Use it if the worker has no capacity for
+// the job.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete deletes the job's record. A worker that holds the job loses it.
@@ -319,8 +319,8 @@ func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 
 // Due returns up to limit due jobs after a cursor, sorted by due time: queued jobs, running jobs
 // with an expired lease, and final parts to be collected. next is the cursor for the next call, or
-// zero at the end. For a record that cannot be decoded, Due also returns an error. It returns the
-// other records anyway.
+// zero at the end. If a record cannot be decoded, Due returns an error as well as the other
+// records.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
 	q := s.due().OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != (Cursor{}) {
@@ -387,7 +387,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 // partKeep is the time between two checks of whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end excludes a final job from the sweeps. A part remains included, to be collected.
+// end excludes a final job from the sweeps. A part remains included, so that it is collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {

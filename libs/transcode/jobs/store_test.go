@@ -236,7 +236,7 @@ func TestRetryWaitsAndThenGivesUp(t *testing.T) {
 			break
 		}
 		if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
-			t.Fatalf("Claim during back-off = %v, want ErrHeld", err)
+			t.Fatalf("Claim during backoff = %v, want ErrHeld", err)
 		}
 		c.Move(time.Minute)
 	}
