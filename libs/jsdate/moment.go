@@ -29,7 +29,7 @@ func (m *Moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// At returns the Moment of ms milliseconds since 1970.
+// At returns the Moment for ms milliseconds since 1970.
 func At(ms int64) Moment { return Moment{number: float64(ms)} }
 
 // MarshalJSON returns the moment in its original form.

@@ -120,7 +120,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // has no context, because the client outlives the call
+	service, err := s.connect() // takes no context, because the client outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -334,7 +334,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 	err = s.do(ctx, "session", "query upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is malformed") // the error would contain the address
+			return errors.New("its address is malformed") // err would contain the address
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)

@@ -37,8 +37,8 @@ func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 }
 
 // The test simulates a day with a million accounts, a quarter of them within the same five minutes,
-// and a million viewers, whose videos have a realistic spread of popularity. With -short, it uses a
-// hundredth of these numbers.
+// and a million viewers of videos with a realistic spread of popularity. Unless LINKREEL_FULL is 1,
+// it uses a hundredth of these numbers.
 func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	t.Parallel()
 	n := 10_000
@@ -125,7 +125,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		}
 		for _, s := range servers {
 			if n, _ := strconv.Atoi(redistest.Do(t, s.Addr(), "DBSIZE")); n < 10 {
-				t.Errorf("%s: one of the three servers has the keys of %d of 100, want at least 10", what, n)
+				t.Errorf("%s: one of the three servers has %d keys after 100 calls, want at least 10", what, n)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func (r *Rotation) warn(ctx context.Context) error {
 	}
 	r.looked = true
 	if n > 0 {
-		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, after the first key", "what", r.What, "records", n)
+		slog.ErrorContext(ctx, "some sealed records cannot be opened with any key; add their key again, after the first key", "what", r.What, "records", n)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ type Log struct {
 	waiting map[string]Note // not written yet, by thing
 	next    *round          // the write that will include the waiting notes
 	writing bool            // a goroutine is writing
-	last    time.Time       // the last time that this log gave to a note
+	last    time.Time       // the time that this log last assigned to a note
 	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
 	of      string          // the installation; used only by the goroutine that writes
 
@@ -133,7 +133,7 @@ type Log struct {
 	pruning sync.Mutex     // prevents two goroutines from removing the same days
 }
 
-// waitingSince is set when a first note starts to wait, and moves forward with each successful
+// waitingSince is set when the first note starts to wait, and moves forward with each successful
 // write. It is therefore old only if writes fail or hang.
 var waitingSince = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_trail_waiting_since_timestamp_seconds",

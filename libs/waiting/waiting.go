@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Every is the time between two reads of the replica with the turn.
+// Every is the time between two reads by the replica that has the turn.
 const Every = time.Minute
 
 // Depth is the amount of pending work of one kind.
@@ -94,7 +94,7 @@ func First(oldest func(context.Context) (time.Time, error), count func(context.C
 }
 
 // Query returns the depth of the documents that match queries. Each query must sort by the field
-// at, the oldest first. If no document matches, each query costs one read.
+// at, oldest first. If no document matches, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {
@@ -155,7 +155,7 @@ func NewReport(now func() time.Time) *Report {
 	return &Report{now: now, depths: map[Work]Depth{}}
 }
 
-// Set reports a depth. If several reports of a process contain the same work, the collector adds
+// Set reports a depth. If several reports in a process contain the same work, the collector adds
 // their numbers and uses the age of the oldest item.
 func (r *Report) Set(w Work, d Depth) {
 	r.mu.Lock()

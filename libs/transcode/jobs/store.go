@@ -164,7 +164,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		if !mine(d) {
 			return ErrHeld
 		}
-		// Another worker's lease, or a backoff.
+		// Another worker's lease or a backoff has not ended.
 		if now.Before(d.DueAt) {
 			return ErrHeld
 		}
