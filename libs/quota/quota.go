@@ -127,9 +127,8 @@ func (l *lease) fresh(now time.Time) bool {
 const (
 	// leaseTime is how long leased places may be used.
 	leaseTime = 20 * time.Second
-	// delivery is longer than a commit can be in flight. Together with leaseTime it is
-	// less than a minute, so the places of a killed process are free again within a
-	// minute.
+	// delivery is longer than a commit can be in flight. Together, leaseTime and delivery are less
+	// than a minute, so the places of a killed process are free again within a minute.
 	delivery = 35 * time.Second
 	// patience is how long a create waits for a place before it returns an error that asks the
 	// caller to retry.
@@ -314,7 +313,7 @@ func (g *Gate) account(key string) *account {
 	return a
 }
 
-// put returns places that this change has taken but not used. The caller holds the lock.
+// put gives back places that this change has taken but not used. The caller holds the lock.
 func (c *Claim) put() {
 	if c.from != nil {
 		c.from.out -= c.n
@@ -394,9 +393,9 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, if a change learns only during its transaction
-// whether it adds to the sum. Watch reads the ledger. The caller then computes the current sum.
-// Call Watch among the transaction's reads.
+// Watch is for a limit on a sum, such as bytes, and for a change that learns only during its
+// transaction whether it adds to the sum. Watch reads the ledger. The caller then computes the
+// current sum. Call Watch among the transaction's reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -448,7 +447,7 @@ func (c *Claim) end(err error) {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, exists: // perhaps its own document, if the response to the commit was lost
+		case err == nil, exists: // the existing document may be its own, if the response to the commit was lost
 			l.out -= c.n
 		default:
 			// The commit may still take effect. The lease covers it until the lease is taken back.

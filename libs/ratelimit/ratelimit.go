@@ -173,7 +173,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep stores a key's attempts. The caller holds the mutex. It drops a key without attempts. A
+// keep stores a key's attempts, or drops a key without attempts. The caller holds the mutex. A
 // refused attempt is not stored, so a flood of refused keys uses no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {

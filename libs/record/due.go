@@ -25,7 +25,7 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the field "due" of the document of a record that must be processed at a certain time.
+// Due is the field "due" in the document of a record that must be processed at a certain time.
 // Other records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
@@ -112,7 +112,7 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 }
 
 // UpdateStored writes fields of a record unless the record was changed or removed since
-// it was read. It is for fields that affect neither events nor tags.
+// it was read. Use it only for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
 	return firestoredb.IgnoreMoved(k.db.Update(ctx, "postpone "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))

@@ -61,8 +61,8 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is like [DB.Tx] for an fn without reads, with one call to the database. A commit is sent
-// again if its response is lost, and may then find that its own documents already exist.
+// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. A commit
+// is sent again if its response is lost, and may then find that its own documents already exist.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -167,7 +167,7 @@ func refused(err error) bool {
 // not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // stored here because a Tx ends before the call that ctx belongs to
+	ctx   context.Context // safe to store, because a Tx ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -213,8 +213,7 @@ func (tx *Tx) flush() error {
 
 // At returns the time of a finished change by the database's clock: the time of its commit, or of
 // its last read if it had no writes. The times order the changes of a record, even across
-// processes. It is zero if the change had neither reads nor writes, or was found to be already
-// made.
+// processes. The time is zero if the change had neither reads nor writes, or had already been made.
 func (tx *Tx) At() time.Time { return tx.at }
 
 func (tx *Tx) saw(snaps []firestoredb.Snap) {

@@ -50,7 +50,7 @@ func operationOf(cmd redis.Cmder) string {
 // fair is how long a call must have run for its caller's deadline to count as a failure.
 const fair = 100 * time.Millisecond
 
-// reasonOf returns the reason for a failed call, or "" if the error does not come from the state of
+// reasonOf returns the reason for a failed call, or "" if the error is not caused by the state of
 // Redis.
 func reasonOf(err error, took time.Duration) string {
 	if err == nil {
@@ -92,8 +92,8 @@ const calm = 5 * time.Second
 // only observes. Callers decide what to do without Redis.
 type health struct {
 	breaker *outage.Breaker
-	// calm is how long Redis must accept all writes before it counts as recovered. Close to its
-	// memory limit, it rejects some writes and accepts others.
+	// calm is how long Redis must accept all writes before it counts as recovered. A Redis that is
+	// close to its memory limit rejects some writes and accepts others.
 	calm    time.Duration
 	failing atomic.Bool  // the last call failed, or the breaker is open
 	refused atomic.Int64 // when Redis last answered but rejected a write, Unix ns

@@ -70,12 +70,12 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 	return note(ctx, db, dataAt, func(Record) bool { return false })
 }
 
-// WriteOnce is [Write] for a caller that may be repeated. If the database already contains the
-// record of a restore of the same time into this database, and nothing has been resumed since,
-// WriteOnce keeps that record. A restore into a copy of the database is a new restore, because
-// the copy has another name. A restore after the operator has resumed something is also new. So is
-// a restore into a new database of the same name: its backup either is older than the first record,
-// or has a later time than the first restore.
+// WriteOnce is like [Write], but for a caller that may run more than once. If the database already
+// contains the record of a restore of the same time into this database, and nothing has been
+// resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
+// restore, because the copy has another name. A restore after the operator has resumed something is
+// also new. So is a restore into a new database of the same name: its backup either is older than
+// the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }
@@ -100,7 +100,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 // change reads the record in a transaction. now is the time of the database.
 func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
 	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if the document does not exist
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, GetAll does not fail if the document does not exist
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 // Wrong is the message for a wrong password.
 const Wrong = "That is not the password. Check it and try again."
 
-// Limits of guesses for the password of one record. Only wrong guesses count, because the caller
+// Limits on guesses for the password of one record. Only wrong guesses count, because the caller
 // refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
 // networks, which is too few to find a reasonable password.
 const (
