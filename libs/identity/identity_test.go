@@ -40,7 +40,7 @@ func TestParseKeyRefuses(t *testing.T) {
 		return string(b)
 	}
 	for name, s := range map[string]string{
-		"empty text":         "",
+		"empty string":       "",
 		"other prefix":       "xx" + good[2:],
 		"changed character":  flip(12),
 		"changed checksum":   flip(len(good) - 1),
@@ -110,7 +110,7 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	}
 	for i, name := range []string{"free", "creator", "business", "enterprise"} {
 		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
-			t.Errorf("number of the plan %s = %d, %v; want %d", name, p, err, i)
+			t.Errorf("number of plan %s = %d, %v; want %d", name, p, err, i)
 		}
 	}
 }

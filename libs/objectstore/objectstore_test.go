@@ -167,7 +167,7 @@ func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 					continue // a second has passed between the two signatures
 				}
 				if d := cmp.Diff(theirs, ours); d != "" {
-					t.Errorf("object %q: %s", object, d)
+					t.Errorf("signed URL of %q (-want +got):\n%s", object, d)
 				}
 				st.Close()
 				break
@@ -193,7 +193,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation-1); err != nil {
-		t.Errorf("Delete of a deleted generation = %v, want success", err)
+		t.Errorf("Delete of a missing generation = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
 		t.Errorf("Stat after the deletion of another generation: got %v, want the live object", err)
@@ -307,7 +307,7 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 	}
 	dir := t.TempDir()
 	if _, err := c.DownloadFile(t.Context(), "a", o.Generation, filepath.Join(dir, "a")); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("error %v, want ErrNotFound", err)
+		t.Errorf("DownloadFile = %v, want ErrNotFound", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("files after the failed download = %v, want none", left)
@@ -572,7 +572,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Errorf("Stat = %+v, %v, want an object of 512 KiB", o, err)
 	}
 	if _, whole, err := st.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("Received after the end = %v, %v, want the whole object", whole, err)
+		t.Errorf("Received after FinishResumable = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
 		t.Errorf("Received of an unknown session: got %v, want ErrNotFound without the session's address", err)
@@ -595,7 +595,7 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 			t.Errorf("EndResumable = %v, want no error", err)
 		}
 		if status, _ := send(t, "PUT", session, body[256<<10:512<<10], "Content-Range", "bytes 262144-524287/524288"); status != 404 {
-			t.Errorf("PUT of a chunk after the end = %d, want 404", status)
+			t.Errorf("PUT of a chunk after EndResumable = %d, want 404", status)
 		}
 	}
 	// EndResumable of a finished session changes neither the session nor the object.
@@ -692,7 +692,7 @@ func TestIAMSignsWhereThereIsNoKey(t *testing.T) {
 	}
 	begin := time.Now()
 	if _, _, err := c.SignPut(t.Context(), "by-iam", time.Hour); apierr.CodeOf(err) != apierr.Unavailable || time.Since(begin) > 10*time.Second {
-		t.Errorf("with an unresponsive IAM: got %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
+		t.Errorf("SignPut with an unresponsive IAM = %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
 	}
 }
 
@@ -702,7 +702,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
 	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
 	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("got %v, want UNAVAILABLE without the session's address", err)
+		t.Errorf("Upload = %v, want UNAVAILABLE without the session's address", err)
 	}
 }
 

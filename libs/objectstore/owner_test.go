@@ -34,7 +34,7 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	for i, err := range answers {
 		mine := strings.HasSuffix(owner, string(rune('a'+i)))
 		if mine != (err == nil) || !mine && !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("Owner = %q, but Claim for database %c returned %v", owner, 'a'+i, err)
+			t.Errorf("Owner = %q, but Claim for database %c returned %v; want success only for the owner", owner, 'a'+i, err)
 		}
 	}
 	if err := store.Claim(t.Context(), owner); err != nil {

@@ -75,6 +75,6 @@ func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 		t.Error("all 40 concurrent hashes of one account succeeded, want some ErrBusy")
 	}
 	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
-		t.Errorf("Hash afterwards: got %v, want no error", err)
+		t.Errorf("Hash after the flood: got %v, want no error", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	}
 	second := write(t, db)
 	if second.ID == first.ID {
-		t.Fatalf("the second restore has the ID %s of the first, want another", second.ID)
+		t.Fatalf("the second restore has the same ID %s as the first, want a new ID", second.ID)
 	}
 	// An operator is still checking the data of the first restore.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
@@ -120,13 +120,13 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 	other := once(second)
 	if other.ID == first.ID || other.Database == first.Database || once(second) != other {
-		t.Errorf("the restore into the copy is %+v, want another ID and database than %+v", other, first)
+		t.Errorf("the restore into the copy is %+v, want an ID and a database that differ from %+v", other, first)
 	}
 	if _, err := restored.Resume(t.Context(), db, first.ID, restored.Pauses{Janitor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if later := once(db); later.ID == first.ID {
-		t.Error("a restore after the operator resumed something has the ID of the first one, want another")
+		t.Error("a restore after the operator resumed something has the ID of the first restore, want a new ID")
 	}
 }
 
@@ -336,7 +336,7 @@ func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 	}
 	cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for known := true; known; _, known = w.Last() {
-		_ = w.Look(t.Context()) // it fails
+		_ = w.Look(t.Context()) // the error is expected
 	}
 	doubts := 0
 	logTo(t, func(r slog.Record) {

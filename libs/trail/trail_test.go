@@ -236,7 +236,7 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	}
 	for range 3 {
 		if err := l.Add(t.Context(), trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"}); apierr.CodeOf(err) != apierr.Unavailable {
-			t.Fatalf("error %v, want UNAVAILABLE", err)
+			t.Fatalf("Add = %v, want UNAVAILABLE", err)
 		}
 		add(t, l)
 	}
@@ -274,7 +274,7 @@ func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_" + string(rune('a'+i))}); apierr.CodeOf(err) != apierr.Unavailable {
-					t.Errorf("error %v, want UNAVAILABLE", err)
+					t.Errorf("Add = %v, want UNAVAILABLE", err)
 				}
 			})
 		}
@@ -405,7 +405,7 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	store := trail.OpenBucket(objects, "media")
 	l := trail.Open(trail.Config{Store: store, Installation: ours})
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("error %v, want UNAVAILABLE", err)
+		t.Errorf("Add = %v, want UNAVAILABLE", err)
 	}
 	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
 		t.Error("Read succeeded although the trail cannot be listed, want an error")
@@ -582,7 +582,7 @@ func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	}
 	bad = false
 	if _, err := trail.Folder(dir).Create(t.Context(), at, []byte("{}\n")); err != nil {
-		t.Errorf("Create returned %v after that, want nil", err)
+		t.Errorf("Create after a successful sync returned %v, want no error", err)
 	}
 }
 

@@ -135,7 +135,7 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(identity.WithRequest(t.Context(), &identity.Request{ID: "r"}), time.Second)
 		defer cancel()
 		if _, err := q.Enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the context's error", err)
+			t.Errorf("Enter = %v, want the context's error", err)
 		}
 		if got := time.Duration(identity.RequestOf(ctx).Queued.Load()); got != time.Second {
 			t.Errorf("Queued of the request = %v, want a second", got)
@@ -144,7 +144,7 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 			t.Error("a job is still waiting after its context has ended, want none")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the context's error", err)
+			t.Errorf("Enter = %v, want the context's error", err)
 		}
 		release()
 		release() // a second call has no effect

@@ -73,7 +73,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		shown(t, values("60"))
 
 		fails.Store(true)
-		time.Sleep(3 * time.Minute) // of the bubble's clock
+		time.Sleep(3 * time.Minute) // on the bubble's clock
 		synctest.Wait()
 		shown(t, values("240"))
 

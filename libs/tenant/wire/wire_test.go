@@ -97,7 +97,7 @@ func TestClientReachesTheHolder(t *testing.T) {
 		t.Error(err)
 	}
 	if d := cmp.Diff([]string{"acc_1 suspended 7", "lift tkd_1"}, b.told); d != "" {
-		t.Errorf("calls of the holder (-want +got):\n%s", d)
+		t.Errorf("calls to the holder (-want +got):\n%s", d)
 	}
 }
 
