@@ -123,7 +123,7 @@ func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }
 
-// maxID is longer than any id of Linkreel.
+// maxID is longer than any id that Linkreel creates.
 const maxID = 64
 
 // ValidID reports whether a string has the form of an id. Check every id from a caller before using

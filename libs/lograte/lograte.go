@@ -16,7 +16,7 @@ const Every = time.Minute
 type Limit struct {
 	mu    sync.Mutex
 	begun bool
-	at    time.Time // of the last line
+	at    time.Time // time of the last line
 	count int64
 }
 

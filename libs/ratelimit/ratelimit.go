@@ -103,8 +103,8 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	})
 	switch {
 	case err != nil:
-		// Redis may have counted the attempt although its response was lost. Counting it here too only
-		// makes the limit stricter.
+		// Redis may have counted the attempt even though its response was lost. Counting it here
+		// too only makes the limit stricter.
 		return t, l.takeLocally(t, 2)
 	case wait > 0:
 		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})

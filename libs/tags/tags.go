@@ -45,7 +45,7 @@ type document struct {
 	// Sort is the key for the alphabetical order, which ignores case and accents.
 	Sort string `firestore:"sort"`
 	// CheckAt is set when the tag is removed from a record. The times are spread over hours, so
-	// that the values in their index do not rise steadily.
+	// that the values in their index do not keep increasing.
 	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 

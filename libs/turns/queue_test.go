@@ -109,7 +109,7 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 			t.Errorf("third waiting job of one name: got %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
-		// All places are taken, so the longest backlog loses a job to a name without one.
+		// The queue is full, so the longest backlog loses a job to a name without a backlog.
 		got.join(t, q, "third", "third 0")
 		if want := "noisy 1: " + turns.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
 			t.Errorf("ended jobs = %v, want %v", got.names, want)

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// turn gives the turn to the replica named in has.
+// turn is a [Turns] that gives the turn to the replica named in has.
 type turn struct {
 	replica string
 	has     *atomic.Value

@@ -191,7 +191,7 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.set(t, "acc_a", tenant.Suspended, 2)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] > 0 {
-		t.Error("a suspended account has a turn, want none")
+		t.Error("a suspended account got a turn, want none")
 	}
 	w.set(t, "acc_a", tenant.Active, 3)
 	for range 5 {
