@@ -131,8 +131,8 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	}, complete)
 }
 
-// linksDelete sends one request for each hundred links. It deletes a single link with its own
-// request. On plans without bulk requests, it deletes the links one by one.
+// linksDelete sends one bulk request per hundred links. For a single link, it sends a plain DELETE.
+// On plans without bulk requests, it deletes the links one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
 	return func(ctx context.Context, names []string) error {
@@ -180,8 +180,8 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// asksLink is like asks for a command with a link as its argument: its ID, short address or slug.
-// do gets the ID.
+// asksLink is like asks, for a command that takes a link by its ID, short address or slug. do
+// receives the ID.
 func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string) error, must ...func() error) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, name string) error {
 		id, err := linkID(ctx, c, name, searchLinks)
@@ -222,7 +222,7 @@ func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	return ids, nil
 }
 
-// many makes one bulk call for each hundred IDs and prints the failed ones.
+// many makes one bulk call per hundred IDs and prints the IDs that failed.
 func (a *app) many(ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error)) error {
 	c, err := a.connect()
 	if err != nil {

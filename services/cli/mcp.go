@@ -50,12 +50,12 @@ func mcpServe(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// keepOpen does not close standard output when a session ends.
+// keepOpen keeps standard output open when a session ends.
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// lockedWriter keeps protocol messages and messages of onlyJSON from interleaving.
+// lockedWriter keeps protocol messages and the responses of onlyJSON from interleaving.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -160,7 +160,7 @@ func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, descr
 	do func(context.Context, *mcp.CallToolRequest, In) (Out, error), tune ...func(map[string]*jsonschema.Schema)) {
 	schema, err := jsonschema.For[In](nil)
 	if err != nil {
-		panic(err) // the types are ours, and a test registers every tool
+		panic(err) // only a broken type fails here, and a test registers every tool
 	}
 	notNull(schema)
 	for _, f := range tune {
@@ -206,7 +206,7 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// inPart is the error of a tool that works on several records. before describes which of them it
+// inPart is the error of a tool that changes several records. before says which of them may have been
 // changed.
 type inPart struct {
 	before string

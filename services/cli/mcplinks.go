@@ -18,7 +18,7 @@ func (t *tools) readLinks(s *mcp.Server) {
 	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given. Archived links are included unless archived says otherwise.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
 	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
-	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
+	addTool(s, reads, "explain_link", "Show where a visit to a link would be redirected, and why. The visit is not counted. A value that you omit is "+
 		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
 	addTool(s, reads, "check_slug", "Say whether a slug is available. Does not reserve it.", t.checkSlug)
@@ -33,7 +33,7 @@ func (t *tools) writeLinks(s *mcp.Server) {
 			"maxClicks", "rules"))
 	addTool(s, changes, "update_links", "Make the same change to up to 100 short links: tags, archived or expiry. Needs plan business.",
 		t.updateLinks, among("clear", "tags", "expires"))
-	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once. To hide a link from lists, archive it instead.",
+	addTool(s, changes, "delete_link", "Permanently delete a short link. Visitors get 404 immediately. To hide a link from lists, archive it instead.",
 		t.deleteLink)
 }
 
@@ -81,7 +81,7 @@ type linkOut struct {
 	ID             string   `json:"id"`
 	ShortURL       string   `json:"shortUrl" jsonschema:"the address to share"`
 	Slug           string   `json:"slug"`
-	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits lead that no rule matches"`
+	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits that match no rule are redirected"`
 	Title          string   `json:"title,omitempty"`
 	Clicks         int64    `json:"clicks" jsonschema:"all clicks so far"`
 	Status         string   `json:"status" jsonschema:"active, scheduled (before its start), expired, exhausted (maxClicks is reached) or taken_down (by the operator)"`
@@ -158,7 +158,7 @@ func linkToAssistant(l *client.Link) linkOut {
 	return out
 }
 
-// linkRow returns a link in the form of a list.
+// linkRow returns the fields of a link that lists contain.
 func linkRow(l *client.LinkSummary) linkOut {
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,

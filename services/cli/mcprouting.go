@@ -19,19 +19,19 @@ var (
 // routingIn contains the settings with which an assistant can change how a link handles visits.
 type routingIn struct {
 	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 exclude password and maxClicks"`
-	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination has itself stay, except utm_ ones"`
+	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination already has are kept, except utm_ ones"`
 	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"true appends the path after the slug to the destination's path; with false, as a new link has it, a longer path is a 404"`
-	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; visits before get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended by expires or maxClicks; without it they get a page that says so, or go where the domain sends them"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; earlier visits get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits are redirected after the link has ended by expires or maxClicks; if omitted, visitors get the domain's page for ended links, or a page that says so"`
 	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it; 1 to 256 characters; replaces an earlier one"`
 	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends; all clicks that it ever had count"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules the link has, so repeat those that stay; a visit leads to the first rule with all conditions met, otherwise to url"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules of the link, so repeat those to keep; a visit is redirected to the url of the first rule with all conditions met, otherwise to the link's url"`
 }
 
 type rule struct {
 	Name string   `json:"name" jsonschema:"name that the statistics show"`
 	When ruleWhen `json:"when" jsonschema:"at least one condition; all that are given must be met, and each is independent of the others: ios says nothing about device"`
-	URL  string   `json:"url" jsonschema:"where visits lead if the rule matches"`
+	URL  string   `json:"url" jsonschema:"where visits are redirected if the rule matches"`
 }
 
 type ruleWhen struct {

@@ -27,9 +27,9 @@ func (t *tools) writeVideos(s *mcp.Server) {
 		"and which sites may embed it. What you omit stays as it is.", t.setVideoAccess, among("privacy", privacies...))
 	addTool(s, changes, "set_captions", "Set the captions of a video in one language from WebVTT text, or remove them.", t.setCaptions)
 	addTool(s, changes, "set_thumbnail", "Use the frame at a second of the video as its thumbnail, or restore the automatic one.", t.setThumbnail)
-	addTool(s, changes, "delete_video", "Delete a video for good, in any state.", t.deleteVideo)
+	addTool(s, changes, "delete_video", "Permanently delete a video in any state.", t.deleteVideo)
 	if t.folder == "" {
-		return // an assistant reads strangers' texts, so the user decides which files it may upload
+		return // an assistant may follow text from strangers, so the user decides which files it may upload
 	}
 	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and return its share link. Reports "+
 		"progress. To resume an upload, call it again with the same file.", t.uploadVideo,
@@ -130,8 +130,8 @@ func (out *videoOut) allow(a *client.VideoAccess) {
 }
 
 // changed reads a video after a change whose response did not contain the whole video. The change has
-// already been made, so a failed read is not an error of the tool. In that case, changed returns known,
-// which is what the tool knows without the read, with a note.
+// already been made, so a failed read is not an error of the tool. In that case, changed returns
+// known, the fields that the tool knows without reading the video, and adds a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
@@ -425,8 +425,8 @@ func (t *tools) allowed(path string) (string, error) {
 	return path, nil
 }
 
-// teller is a watcher that sends progress notifications if the caller requested them. The upload is
-// 0 to 100, and the preparation is 100 to 200.
+// teller is a watcher that sends progress notifications if the caller requested them. The upload
+// counts from 0 to 100, and the preparation from 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)

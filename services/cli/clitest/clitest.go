@@ -40,7 +40,7 @@ func (w *tap) String() string {
 	return w.b.String()
 }
 
-// TalkOver begins a session over a transport and ends it with the test.
+// TalkOver starts a session over a transport. The session ends with the test.
 func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
 	t.Helper()
 	k := &Talk{t: t, wire: &tap{}}
