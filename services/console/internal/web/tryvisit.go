@@ -21,7 +21,7 @@ type tried struct {
 	Error  string // why there is no result
 }
 
-// Text returns the text about the result of the visit, by its HTTP status.
+// Text describes the result of the visit, according to its HTTP status.
 func (t *tried) Text() string {
 	if key := "try.status." + strconv.Itoa(t.Answer.Status); text.Has(key) {
 		return text.Get(key)
@@ -29,7 +29,7 @@ func (t *tried) Text() string {
 	return text.Get("try.status")
 }
 
-// tryVisit queries the API for the result of the visit in the page's URL.
+// tryVisit asks the API for the result of the visit that the page's URL describes.
 func (r *request) tryVisit(g *errgroup.Group) *tried {
 	plain := func(name, kind string, max int) field {
 		return field{Name: "try-" + name, Key: "try." + name, Kind: kind, Value: r.Query("try-" + name), Max: max}
