@@ -429,8 +429,8 @@ func (a *app) localStack() (*stack, error) {
 	}
 }
 
-// save writes v to a file that only the user can read. After a crash, the file has either the old
-// or the new content.
+// save writes v to a file that only the user can read. After a crash, the file contains either the
+// old or the new content.
 func save(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

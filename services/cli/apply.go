@@ -140,7 +140,7 @@ type applier struct {
 	*app
 	dry     bool
 	client  *client.Client
-	domains map[string]string // host names to IDs
+	domains map[string]string // IDs by host name
 	tally
 }
 
@@ -290,7 +290,7 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 }
 
 // find looks up a link by its slug. The service filters the links. find checks the results again,
-// because a deployment that does not know the filter returns all links.
+// because a deployment that does not support the filter returns all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
 		return nil, nil // in a dry run, the domain does not exist yet
@@ -301,7 +301,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 			return nil, err
 		}
 		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
-			// A list omits ogTitle, ogDescription and ogImage, which changes compares.
+			// A list omits ogTitle, ogDescription and ogImage, which changes needs.
 			return p.client.GetLink(ctx, l.ID)
 		}
 	}

@@ -66,7 +66,7 @@ type importer struct {
 
 	client *client.Client
 	log    *journal
-	single bool // the plan has no bulk requests, so rows are sent one by one
+	single bool // the plan does not include bulk requests, so rows are sent one by one
 
 	domains map[string]string // the IDs of the account's verified domains, by host name
 	lost    map[string]int    // number of affected links, by description of what they lost
@@ -147,10 +147,10 @@ func (n *rowCounts) add(r outcome, old bool) {
 	}
 }
 
-// made reports whether the row has its link, or would have it without --dry-run.
+// made reports whether the link of the row exists, or would exist without --dry-run.
 func (r outcome) made() bool { return r.Status == 201 || r.Status == 0 }
 
-// tell prints a row that failed, or any row with --json.
+// tell prints the outcome of a row if it failed or --json is set.
 func (o *importer) tell(r outcome, bar *bar) error {
 	if r.made() {
 		o.miss(r)
@@ -194,8 +194,8 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun, "s")
 }
 
-// knowDomains reads the account's host names, so links keep their hosts. If the key may not list
-// them, all links are created on the default host, and the import reports that.
+// knowDomains reads the account's host names, so that links keep their hosts. If the key may not list
+// domains, all links are created on the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := client.All(o.client.Domains(ctx))
@@ -463,7 +463,7 @@ func (j *journal) rows() (n int) {
 	return n
 }
 
-// address returns the address of the deployment for the journal's heading.
+// address returns the deployment's address for the journal's heading.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has already reported an error
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")

@@ -37,7 +37,7 @@ const (
 	ExitInterrupted = 130 // stopped by a signal
 )
 
-// Env is the environment of a run. [System] is the real one.
+// Env is the environment of a run. [System] returns the real one.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -182,7 +182,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	err = do(ctx, words)
 	var refused *client.APIError
-	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // the docs do not cover an operator's address
+	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // an operator's address does not serve the docs
 		if page := refused.DocURL; strings.HasPrefix(page, "/") {
 			return &documentedError{err, a.address() + page}
 		}

@@ -62,7 +62,7 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// eventPage is the maximum number of events of one request.
+// eventPage is the maximum number of events in one response.
 const eventPage = 100
 
 // pastEvents prints existing events. most limits their number, and 0 means all.
@@ -92,8 +92,8 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEve
 	}
 }
 
-// followEvents prints new events until it receives a signal or has printed as many as most says. 0
-// means no limit.
+// followEvents prints new events until it receives a signal. most limits their number, and 0 means no
+// limit.
 func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage
 	shown, enough := 0, errors.New("enough")
@@ -222,8 +222,7 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 		}
 		return a.showSecret(h)
 	}, func() (err error) {
-		// This runs before the call above, so an invalid --overlap is rejected before a request is
-		// sent.
+		// asks runs this check first, so an invalid --overlap is rejected before a request is sent.
 		length, err = overlapOf(*overlap)
 		return err
 	})

@@ -219,7 +219,7 @@ func deployed() *scripted {
 	return &scripted{answers: map[string]string{
 		"GET /api/v1/domains":  `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
 		"POST /api/v1/domains": `{"id":"dom_2","hostname":"new.example.com","status":"pending","records":[{"type":"TXT","name":"_linkreel.new.example.com","value":"v"}]}`,
-		// A deployment that does not know the filters returns every link.
+		// A deployment that does not support the filters returns every link.
 		"GET /api/v1/links":         `{"data":[{"_id":"lnk_9","id":"lnk_9","slug":"other"},{"_id":"lnk_1","id":"lnk_1","slug":"Same"},{"_id":"lnk_2","id":"lnk_2","slug":"moved","domainId":"dom_1"}],"hasMore":false,"nextCursor":null}`,
 		"GET /api/v1/links/lnk_1":   `{"id":"lnk_1","slug":"same","destinationUrl":"https://e.example/same","title":"Same","tags":["a","b"]}`,
 		"GET /api/v1/links/lnk_2":   `{"id":"lnk_2","slug":"moved","destinationUrl":"https://e.example/old","title":"kept","tags":[],"domainId":"dom_1"}`,
@@ -264,8 +264,8 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 		"an unknown field":    "links: [{slug: a, url: 'https://e.example', titel: x}]",
 		"no slug":             "links: [{url: 'https://e.example'}]",
 		"the same link twice": "links: [{slug: a, url: 'https://e.example'}, {slug: A, url: 'https://e.example'}]",
-		"a relative end":      "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
-		"no YAML":             "links: [",
+		"a relative expiry":   "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
+		"not YAML":            "links: [",
 		"no host name":        "domains: [{homeUrl: 'https://e.example'}]",
 		"the same host twice": "domains: [{hostname: a.example}, {hostname: A.example}]",
 	} {

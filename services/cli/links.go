@@ -146,7 +146,7 @@ func linksDelete(a *app, _ *flag.FlagSet) action {
 		err = a.many(ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.DeleteLinks(ctx, ids)
 		})
-		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
+		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release does not include bulk requests
 			return single(ctx, ids)
 		}
 		return err
@@ -194,8 +194,8 @@ func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string)
 
 const searchLinks = "`linkreel links list --search` finds links."
 
-// linkIDs finds the IDs of links that are given by IDs, short addresses or slugs, and returns each
-// link once. If a link does not exist, linkIDs fails before anything is changed.
+// linkIDs finds the IDs of links that are given by ID, short address or slug, and returns each ID
+// once. If a link does not exist, linkIDs fails before anything is changed.
 func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -67,8 +67,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// onlyJSON passes on only lines that are JSON. It responds to other lines with -32700, as JSON-RPC
-// requires. The protocol's own reader would end the session.
+// onlyJSON passes on lines that are JSON and responds to other lines with -32700, as JSON-RPC
+// requires. Without it, the library's reader would end the session.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -133,7 +133,7 @@ Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN as
 PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
 The shareUrl of a video works at once; its page shows progress until the video is ready.`
 
-// These hints tell the assistant what a tool may do, for its own rules about asking the user first.
+// These hints tell the assistant what a tool may do, so it can decide whether to ask the user first.
 var (
 	reads   = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	adds    = &mcp.ToolAnnotations{DestructiveHint: new(bool)}

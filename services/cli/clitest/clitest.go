@@ -70,7 +70,7 @@ func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
 	p.SetProgressToken(name + "-progress")
 	res, err := k.Session.CallTool(k.t.Context(), p)
 	if err != nil {
-		k.t.Fatalf("the call of %s failed: %v", name, err)
+		k.t.Fatalf("calling %s failed: %v", name, err)
 	}
 	return res
 }

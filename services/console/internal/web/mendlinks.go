@@ -28,8 +28,8 @@ type mending struct {
 	Rows   []mendRow    // the rows that fit into the form
 }
 
-// mendRow is a row in the form. Main has the fields that the page shows at once. More has the
-// other fields that have a value.
+// mendRow is a row in the form. Main contains the fields that the page always shows. More contains
+// the other fields that have a value.
 type mendRow struct {
 	N          int // its index in the form
 	Line       int

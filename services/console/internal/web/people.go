@@ -56,7 +56,7 @@ func revokeKey(r *request) error {
 type memberRow struct {
 	client.Member
 
-	Theirs  string   // the role that somebody else has set
+	Theirs  string   // the role that somebody else has stored
 	Roles   []option // the roles that the person may assign to this member; may be empty
 	MayLink bool     // whether the person may create a sign-in link for the member
 	Me      bool
