@@ -125,7 +125,7 @@ func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
 				ids = append(ids, e.ID)
 			}
 			if code != ExitOK || errs.Len() > 0 || len(ids) != want.events {
-				t.Fatalf("the exit code is %d with the %d events %v and the errors %q, want 0, the events of the case and no errors", code, len(ids), ids, errs.String())
+				t.Fatalf("the exit code is %d with the %d events %v and the errors %q, want 0, the expected number of events and no errors", code, len(ids), ids, errs.String())
 			}
 			if want.events > 0 && (ids[0] != want.first || ids[want.events-1] != want.last) {
 				t.Errorf("the events are %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)

@@ -154,8 +154,8 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 }
 
-// A search takes one request, and the links in its result contain everything that an assistant tells
-// the user.
+// A search takes one request, and the links in its result contain everything that an assistant needs
+// to tell the user.
 func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{

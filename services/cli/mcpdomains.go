@@ -49,7 +49,7 @@ type accountOut struct {
 	Plan            string               `json:"plan"`
 	DefaultDomainID string               `json:"defaultDomainId,omitempty" jsonschema:"domain of new links; absent if it is the default host"`
 	Usage           client.AccountUsage  `json:"usage" jsonschema:"what the account has"`
-	Limits          client.AccountLimits `json:"limits" jsonschema:"what the account may have; null is no limit"`
+	Limits          client.AccountLimits `json:"limits" jsonschema:"what the account may have; null means no limit"`
 }
 
 func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothingIn) (out accountOut, err error) {
@@ -160,7 +160,7 @@ type updateDomainIn struct {
 	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address to which visits to the start page / are redirected"`
 	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address to which visits to addresses without a link are redirected"`
 	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address to which visits to links that have ended are redirected, unless the link has its own"`
-	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
 }
 
 func (t *tools) updateDomain(ctx context.Context, _ *mcp.CallToolRequest, in updateDomainIn) (out domainOut, err error) {

@@ -195,8 +195,8 @@ func editLink(r *request) error {
 	}
 	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
 	if _, changed := change["password"]; changed {
-		// No field would show that somebody else has set a password, so any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change to the record
+		// counts as a conflict.
 		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
 	return linkPage.answer(r, store(), r.linkHome(), "saved")

@@ -133,7 +133,7 @@ func useLink(r *request) error {
 }
 
 // beginOIDC sends the browser to the identity provider. It uses a page instead of a redirect, because
-// browsers apply form-action 'self' to the redirects after a form.
+// browsers also apply form-action 'self' to redirects that follow a form submission.
 func beginOIDC(r *request) error {
 	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
 }

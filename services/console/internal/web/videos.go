@@ -210,8 +210,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field would show that somebody else has set a password, so any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change to the record
+		// counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
