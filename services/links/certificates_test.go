@@ -93,7 +93,7 @@ func (e *edge) lead(targets ...string) {
 	e.targets = targets
 }
 
-// authority runs Pebble, Let's Encrypt's ACME server for testing clients.
+// authority runs Pebble, the ACME server that Let's Encrypt provides for testing clients.
 type authority struct {
 	url, file string
 	roots     *x509.CertPool
@@ -117,8 +117,8 @@ func (a *authority) registered() (urls []any) {
 	return urls
 }
 
-// newAuthority starts Pebble. life is how long certificates are valid, in seconds. Connections
-// for the challenges listed in dead ("http", "tls") are closed without an answer.
+// newAuthority starts Pebble. Certificates are valid for life seconds. Connections for the
+// challenges listed in dead ("http", "tls") are closed without an answer.
 func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	t.Helper()
 	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
@@ -143,8 +143,8 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 		a.front.Store(&handler)
 	}
 	a.begin(t)
-	// Pebble stores a new account first and completes it after that. A second request with the
-	// same key, as by another replica, would read the account in between.
+	// Pebble stores a new account before it completes it. A concurrent request with the same key,
+	// such as one from another replica, would read the incomplete account.
 	var registering sync.Mutex
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.broken.Load() {
@@ -180,7 +180,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	return a
 }
 
-// serveAddresses starts the authority's name server. It answers 127.0.0.1 for every name.
+// serveAddresses starts the authority's name server. It resolves every name to 127.0.0.1.
 func serveAddresses(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -202,7 +202,7 @@ func serveAddresses(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// town is a world with an ACME authority and replicas behind edges.
+// town is a world with an ACME authority and with replicas behind edges.
 type town struct {
 	*world
 	*authority
@@ -269,7 +269,7 @@ func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
 	return path
 }
 
-// shown returns the state of the certificate from the domain's API record.
+// shown returns the certificate's state as the API reports it for the domain.
 func (w *town) shown(r *replica, path string) (status string, expires time.Time, problem string) {
 	c, _ := r.api(w.key, "GET", path, nil).json["certificate"].(map[string]any)
 	status, _ = c["status"].(string)
@@ -483,7 +483,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	link := r.create(w.key, map[string]any{"url": "https://example.com/y", "slug": "y", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	if v := r.visit("/y", "Host", "new.failing.example.com"); v.status != 302 {
-		t.Errorf("visit of %s over HTTP: %v, want 302", link.str("shortUrl"), v)
+		t.Errorf("visit to %s over HTTP: %v, want 302", link.str("shortUrl"), v)
 	}
 	w.broken.Store(false)
 	w.forward(2 * time.Minute)
@@ -509,7 +509,7 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.forward(50 * 24 * time.Hour)
-	time.Sleep(250 * time.Millisecond) // time for two sweeps, which must order nothing
+	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which must order nothing
 	if n := w.orders.Load(); n != 1 {
 		t.Fatalf("got %d orders before the renewal is due, want 1", n)
 	}
@@ -527,8 +527,8 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 	}
 }
 
-// A replica is killed while its order is in flight. After that it reaches neither the database nor
-// the authority.
+// A replica is killed while its order is in flight. It can then reach neither the database nor the
+// authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -555,8 +555,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatalf("handshake with the other replica: %v", err)
 	}
-	// The killed replica now receives a certificate for its order. It must not store this
-	// certificate.
+	// The killed replica now receives the certificate for its order. It must not store it.
 	close(hold)
 	line.lead(w.Endpoint)
 	<-gone
@@ -606,11 +605,11 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 	}
 }
 
-// The authority issues short-lived certificates, and the test waits in real time.
+// The authority issues short-lived certificates, and the test runs in real time.
 func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LINKREEL_FULL") == "" {
-		t.Log("skipped, because other tests move the clock instead of waiting; set LINKREEL_FULL=1 to wait")
+		t.Log("skipped: other tests advance the clock instead; set LINKREEL_FULL=1 to wait in real time")
 		return
 	}
 	w := newTown(t, newAuthority(t, 30))
@@ -651,8 +650,8 @@ func (e *edge) kill() {
 	}
 }
 
-// This test rotates the sealing key in the steps of operations.md. The sweep reseals everything
-// that the old key sealed. Then the old key can be removed.
+// This test rotates the sealing key by following the steps in operations.md. Once the sweep has
+// resealed everything that the old key sealed, the old key can be removed.
 func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -679,7 +678,7 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 		cfg.Flush, cfg.CertificateKey = false, "a key that has never sealed any certificate"
 	}); true {
 		if _, err := w.hello(stranger, "rotated.example.com"); err == nil {
-			t.Error("a replica without the key served the certificate")
+			t.Error("a replica without the key served the certificate, want an error")
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
@@ -718,7 +717,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
 		t.Errorf("first handshake for a third account: %v", err)
 	}
-	w.forward(62 * 24 * time.Hour) // Redis uses the real clock, so the budget of its hour is still spent
+	w.forward(62 * 24 * time.Hour) // Redis uses the real clock, so this hour's budget is still used up
 	eventually(t, "the other account's certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.share.example.com")
 		return err == nil && serial(c) != serial(first)
@@ -741,8 +740,8 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	}
 }
 
-// Once the authority has started to validate a name, the name's owner may have caused the failure.
-// The order therefore counts.
+// After the authority has started to validate a name, a failure may be the name owner's fault, so
+// the order counts.
 func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -757,7 +756,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	w.broken.Store(true)
 	close(hold)
 	if err := <-gone; err == nil {
-		t.Fatal("the handshake succeeded although the authority failed")
+		t.Fatal("the handshake succeeded although the authority failed; want an error")
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
@@ -809,8 +808,8 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	}
 }
 
-// An account that takes over a name waits no longer than after a first failure, however long the
-// previous account's pause was.
+// An account that takes over a name waits only for the pause after a first failure, even if the
+// previous account's pause was longer.
 func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -914,7 +913,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be resealed must not block the certificates after them.
+// Certificates that cannot be resealed must not block later certificates.
 func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -954,9 +953,8 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is resealed", func() bool { return keyID(host) != old })
 }
 
-// In the same bucket, more records than one sweep reads are due earlier than the certificate. All
-// of these records are unreadable or have lost their key. The sweep must still renew the
-// certificate.
+// The certificate's bucket holds more records with an earlier due time than one sweep reads. All of
+// them are unreadable or have lost their key. The sweep must still renew the certificate.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))

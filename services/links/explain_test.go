@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-var agentsOf = map[string][2]string{ // user agent to the device and system that explain reports
+var agentsOf = map[string][2]string{ // user agents, mapped to the device and system that explain reports
 	windows: {"desktop", "windows"},
 	iphone:  {"phone", "ios"},
 	"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120 Safari/537.36":              {"tablet", "android"},
@@ -113,11 +113,11 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 					t.Fatalf("explain: %v, want 200", e)
 				}
 				if told = append(told, fmt.Sprint(e.json["status"], " ", e.str("location"))); percent < 0 && !strings.Contains(e.str("why"), "no percent") {
-					break // no rule has a percentage, so there is only one answer
+					break // no rule has a percentage, so only one response is possible
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {
-				t.Errorf("visit of %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
+				t.Errorf("visit to %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
 			}
 		}
 	}

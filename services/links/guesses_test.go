@@ -22,7 +22,7 @@ func (c *world) proxied(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) { cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")} })
 }
 
-// guess sends a password from an IP address and returns the status.
+// guess submits a password from an IP address and returns the status.
 func (r *replica) guess(slug, password, ip string) int {
 	r.t.Helper()
 	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
@@ -56,7 +56,7 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 	}
 }
 
-// A network has one budget for all links. It therefore cannot try one password on many links.
+// A network has one budget for all links, so it cannot try one password on many links.
 func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -101,7 +101,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 		attack(i, fmt.Sprintf("10.1.%d.%d", i%256, i/256+1))
 		attack(i, fmt.Sprintf("2001:db8:1:%x::1", i))
 	}
-	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // of the reserve, a /16 gets 60 guesses and a /48 gets one
+	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // from the reserve, a /16 gets 60 guesses and a /48 gets one
 	if !about(guessed, fromTwoRanges) {
 		t.Errorf("a /16 and a /48 got %d guesses, want about %d", guessed, fromTwoRanges)
 	}
@@ -113,10 +113,10 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			t.Errorf("correct password from a network without guesses: status %d, want 303", got)
 		}
 	}
-	// A visitor's first mistake is taken from the reserve. The next attempt must wait, because the
-	// shared budget is used up.
+	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait, because
+	// the shared budget is used up.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
-		t.Errorf("mistake, then correct password, after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
+		t.Errorf("wrong, then correct password after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
 	}
 	for _, slug := range []string{"two", "theirs"} {
 		if got := a.guess(slug, "right", "10.1.7.9"); got != 303 {
@@ -126,17 +126,17 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	for i := range 12 * 60 {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
-	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's mistake
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's wrong guess
 		t.Errorf("all networks together got %d guesses, want about %d", guessed+1, most)
 	}
 }
 
-// about tolerates slow Redis answers on a busy machine. Each replica then decides some guesses by
-// its own counts, with half the limit.
+// about allows for slow Redis responses on a busy machine: each replica then decides some guesses
+// by its own counts, with half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 
-// The links of one account are flooded with passwords that must be hashed. Visitors of another
-// account's link may have to wait, but must not be rejected.
+// One account's links are flooded with passwords that must be hashed. Visitors to another account's
+// link may have to wait but must not be rejected.
 func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -119,7 +119,7 @@ func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
-// domainStats returns the visits to a domain that no link served.
+// domainStats returns the number of visits to a domain that no link served.
 func (h public) domainStats(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
@@ -131,7 +131,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 		return err
 	}
 	n := int(last-first) + 1
-	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // n days are enough, because all are distinct and after first-1
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices, because there is at most one record for each day
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts a day of a domain. A day of a link has counts by rule, a day of a domain has
-// counts by kind of visit.
+// unserved converts the statistics of a domain's day. A link's day has counts by rule, while a
+// domain's day has counts by kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
 	for _, s := range day.Rules {
@@ -194,10 +194,10 @@ func (h public) deleteDomain(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// domainsOf looks up the domains of one request's account. It reads each at most once.
+// domainsOf looks up domains of the account that sent a request. It reads each domain at most once.
 type domainsOf struct {
 	public
-	ctx   context.Context // of the request
+	ctx   context.Context // the request's context
 	known map[string]found
 	all   *hosts
 }
@@ -226,12 +226,12 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 }
 
 // hosts returns the hosts to which no page and no rule of the account may redirect: the default
-// short host and all domains of the account. It includes unverified domains, because addresses
-// that redirect to each other would become a loop once the domains are verified.
+// short host and all domains of the account. It includes unverified domains, because addresses that
+// redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
 		domains, err := d.domains.List(d.ctx, account(d.ctx))
-		own := d.opt.Own[:len(d.opt.Own):len(d.opt.Own)] // capped, so that append copies it
+		own := d.opt.Own[:len(d.opt.Own):len(d.opt.Own)] // capacity is clipped, so append copies the slice
 		for _, domain := range domains {
 			own = append(own, d.opt.Own.At(domain.Hostname)...)
 		}

@@ -71,8 +71,8 @@ func (h public) get(c *fiber.Ctx) error {
 		return err
 	}
 	out := h.recordOf(l)
-	// Clicks and status change without an edit and are therefore part of the tag. Otherwise a
-	// caller would get 304 and keep old values.
+	// Clicks and status change without an edit, so the ETag includes them. Otherwise a caller would
+	// get 304 and keep stale values.
 	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%s", l.Clicks, out.Status))) {
 		return nil
 	}
@@ -112,11 +112,11 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(fields, &body, &domainsOf{ctx: c.UserContext(), public: h})
 }
 
-// draft parses every field of a create and reports errors that the contract cannot describe.
-// httpapi has already checked types and lengths against the contract.
+// draft parses every field of a create and reports errors that the contract cannot express. httpapi
+// has already checked types and lengths against the contract.
 func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
-	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // an empty ID is not null, which means the default host
+	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // unlike null, an empty ID does not mean the default host
 		return d, f.Unknown, customdomain.NotFound()
 	}
 	on, err := domains.orDefault(body.DomainID.Set, body.DomainID.Value)
@@ -166,7 +166,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.password.Set { // placeholder for the hash, so that a rejected request hashes nothing
+	if in.password.Set { // placeholder, so that a rejected request hashes nothing
 		hashed{true, in.password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && !in.password.Set {
@@ -175,7 +175,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
-	if d.Routing != nil { // a plain link has no fields that could conflict
+	if d.Routing != nil { // a plain link has no fields that can conflict
 		checkTogether(f, &d.Link, in.came)
 	}
 	if err := f.Err(); err != nil {
@@ -297,7 +297,7 @@ func (h public) patch(
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null resets the field to no tags, no ID, not archived.
+	// Null resets these fields to no tags, no ID and not archived.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })
@@ -344,7 +344,7 @@ func (h public) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// maxStatsDays is the maximum number of days of one statistics call.
+// maxStatsDays is the maximum number of days in one statistics call.
 const maxStatsDays = 366
 
 func (h public) stats(c *fiber.Ctx) error {
@@ -371,7 +371,8 @@ func (h public) stats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// span parses the query parameters "from" and "to". The default is the thirty days that end today.
+// span parses the query parameters "from" and "to". The default is the last thirty days, including
+// today.
 func (h public) span(c *fiber.Ctx) (first, last link.Day, err error) {
 	var f httpapi.Fields
 	read := func(name string, def link.Day) link.Day {

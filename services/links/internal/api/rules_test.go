@@ -25,8 +25,8 @@ func readRules(h public, text string) ([]link.Rule, error) {
 	return rules, f.Err()
 }
 
-// FuzzRules checks that any text is either rejected or parsed as rules, that the output of the
-// rules is valid input again, and that every visit gets a decision.
+// FuzzRules checks that any text is either rejected or parsed as rules, that parsed rules are valid
+// input when they are returned, and that every visit gets a decision.
 func FuzzRules(f *testing.F) {
 	for _, text := range []string{
 		`null`, `[]`, `[{}]`, `[{"name":"a","url":"https://a.example/","when":{}}]`, `[{"name":"a","url":"https://a.example/","when":{"percent":50}}]`,

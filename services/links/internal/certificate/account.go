@@ -15,8 +15,8 @@ import (
 )
 
 // Account keeps the key of our account at the authority. All replicas share the account. Only the
-// key is stored, because an authority returns the existing account for a known key. Replicas that
-// register at the same time therefore get the same account.
+// key is stored: for a known key, an authority returns the existing account, so replicas that
+// register at the same time get the same account.
 type Account struct {
 	Store interface {
 		// ChangeAccount runs fn with the sealed key of an account and the time when the
@@ -29,11 +29,10 @@ type Account struct {
 	Now  func() time.Time
 }
 
-// key returns the account's key. If the key does not exist, key creates it.
+// key returns the account's key, and creates it if it does not exist.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// If no sealing key decrypts it, do not replace it at once; [Service.lost] gives the
-		// reason.
+		// If no sealing key decrypts it, do not replace it at once; [Service.lost] explains why.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err

@@ -126,8 +126,8 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 }
 
-// HandOver decides what is kept of a record when its domain is deleted or another account takes
-// over.
+// HandOver decides which parts of a record are kept when its domain is deleted or another account
+// takes over.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	cert := &Certificate{NotAfter: start.Add(time.Hour)}
@@ -157,7 +157,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Neither one account, nor all renewals, nor all first certificates can use up the hour's orders.
+// No single account, nor all renewals, nor all first certificates can use up the hour's orders.
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ perHour, account, kind, rest int }{

@@ -21,8 +21,8 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder means that an order failed before the authority started to validate. Up to this point,
-// the host's owner cannot cause a failure. After it, the owner can, for example with name servers
+// ErrNoOrder means that an order failed before the authority started to validate. Until then, the
+// host's owner cannot cause a failure. After that, the owner can, for example with name servers
 // that never answer.
 var ErrNoOrder = errors.New("the authority did not start to validate")
 
@@ -47,7 +47,7 @@ func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile holds the CA certificates for checking the authority's own certificate. If it is
+	// CAFile is a file of CA certificates that verify the authority's own certificate. If it is
 	// empty, the system's CA certificates are used.
 	CAFile string
 
@@ -59,13 +59,13 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // the account from the authority; zero before the registration
+	account acme.Account // the account at the authority; zero before registration
 }
 
 // callTimeout bounds one request to the authority.
 const callTimeout = 30 * time.Second
 
-// NewIssuer returns a client of an ACME authority. It does not call the authority yet.
+// NewIssuer returns a client for an ACME authority, without calling the authority.
 func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
@@ -90,8 +90,8 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was reinstalled and has lost the account. This often happens with test
-		// authorities. Register the same key again.
+		// The authority has lost the account, as happens when a test authority is reinstalled.
+		// Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()
@@ -124,8 +124,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	return chains[0].ChainPEM, nil
 }
 
-// registered returns the account. The first call registers it, and concurrent orders wait for the
-// registration.
+// registered returns the account. The first call registers it, and concurrent calls wait.
 func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -175,7 +174,7 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	return &c, nil
 }
 
-// failureOf returns an explanation for the owner why an order failed.
+// failureOf explains to the owner why an order failed.
 func failureOf(host string, err error) Failure {
 	var p acme.Problem
 	switch {
@@ -214,7 +213,7 @@ func bounded(text string) string {
 }
 
 // lifeOf returns the start and the end of a leaf's validity. Authorities backdate certificates, so
-// a start in the past is replaced by now.
+// it replaces a start in the past with now.
 func lifeOf(leaf *x509.Certificate, now time.Time) (from, to time.Time) {
 	from = leaf.NotBefore
 	if from.Before(now) && now.Before(leaf.NotAfter) {

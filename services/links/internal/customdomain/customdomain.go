@@ -113,7 +113,7 @@ type Domain struct {
 // Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are the URLs of a host for visits of "/", of addresses without a link, and of expired
+// Pages are the URLs of a host for visits to "/", of addresses without a link, and of expired
 // links.
 type Pages struct{ Home, NotFound, Expired Page }
 

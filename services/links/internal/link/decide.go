@@ -187,7 +187,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
-// DecideHome decides on the response to a visit of "/".
+// DecideHome decides on the response to a visit to "/".
 func DecideHome(v *Visit, s *Surroundings) Decision {
 	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
 	switch {
@@ -208,7 +208,7 @@ func (s *Surroundings) missing(v *Visit, why Reason) Decision {
 	return d
 }
 
-// over decides on the response to a visit of an expired or exhausted link.
+// over decides on the response to a visit to an expired or exhausted link.
 func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	d := Decision{Outcome: Over, Status: 410, MaxAge: -1}
 	switch {

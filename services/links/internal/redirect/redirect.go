@@ -1,4 +1,4 @@
-// Package redirect responds to visits of short URLs.
+// Package redirect responds to visits to short URLs.
 //
 // In the common case, host and slug are cached (package invalidation). Then the only call to
 // another process is one round trip that many visits share. In this call, the click log confirms
@@ -64,7 +64,7 @@ type Options struct {
 	// AbuseContact is the target of the "Report" link. If it is empty, pages have no such link.
 	AbuseContact string
 	// Trace starts a trace for a visit that has to wait for a store, and returns a function that
-	// ends the trace. If Trace is nil, nothing is traced. Visits of cached links are not traced,
+	// ends the trace. If Trace is nil, nothing is traced. Visits to cached links are not traced,
 	// because there are too many of them and they are all alike.
 	Trace func() (ctx context.Context, end func(status int))
 	// Places provides a place for each visit to a link with maxClicks. If it is nil, such links do
@@ -269,7 +269,7 @@ func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 // nowhere stands for all paths that no link can have.
 const nowhere = "/?"
 
-// serve responds to a visit of a slug of a host, or of the host's home page if the slug is "".
+// serve responds to a visit to a slug of a host, or of the host's home page if the slug is "".
 func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
 	v := h.visits.Get().(*visit)
 	v.request, v.seen.Path = ctx, path

@@ -394,11 +394,11 @@ func FuzzServe(f *testing.F) {
 		switch res := ask(h, uri, host); res.StatusCode() {
 		case 302:
 			if l := string(res.Header.Peek("Location")); l != "https://x.example/" && l != "https://y.example/" {
-				t.Fatalf("visit of %q at %q: location %q, want one of the two links", uri, host, l)
+				t.Fatalf("visit to %q at %q: location %q, want one of the two links", uri, host, l)
 			}
 		case 200, 204, 404:
 		default:
-			t.Fatalf("visit of %q at %q: unexpected status %d", uri, host, res.StatusCode())
+			t.Fatalf("visit to %q at %q: unexpected status %d", uri, host, res.StatusCode())
 		}
 	})
 }
@@ -545,6 +545,6 @@ func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	log.Reset()
 	s.down = false
 	if res := ask(h, "/none", "lrl.example"); res.StatusCode() != 404 || log.Len() > 0 {
-		t.Errorf("visit of an unknown link: status %d, log %q; want 404 and no line", res.StatusCode(), log.String())
+		t.Errorf("visit to an unknown link: status %d, log %q; want 404 and no line", res.StatusCode(), log.String())
 	}
 }

@@ -23,7 +23,7 @@ type domainDoc struct {
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 	Failures     int       `firestore:"failures"`
 	Failure      string    `firestore:"failure"`
-	// Certificate is absent until the first visit of the host over TLS.
+	// Certificate is absent until the first visit to the host over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
 	// Due is the time of the next check of a verified domain.
 	Due   *record.Due `firestore:"due,omitempty"`
