@@ -57,7 +57,7 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 
 // Replicas ask in random order, and some outcomes are unknown for a while. At no time are more
 // visits redirected than the limit allows. Once all outcomes are known, the number of redirects
-// equals the limit, unless an ask that returned places was lost.
+// equals the limit, unless an ask that returned places was lost on the way.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -20,8 +20,8 @@ const maxURL = 8192
 // is therefore the form that [ParseURL] checks.
 type URL struct{ Given, Location string }
 
-// Hosts are the hosts that serve redirects. A link to one of them could cause a redirect loop, so
-// links must not point to them.
+// Hosts is a list of hosts that serve redirects. A link to one of them could cause a redirect loop,
+// so links must not point to them.
 type Hosts []Host
 
 // Host is a host name in lower case with its port. Port is "" for the default ports of http and
@@ -61,9 +61,9 @@ func (h Hosts) Names() []string {
 	return out
 }
 
-// ParseURL accepts the URL of a destination or of a preview image, and never fetches it. The URL
-// must be http or https, have a host right after the slashes and no user info, be valid under the
-// WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in own.
+// ParseURL accepts the URL of a destination or of a preview image. It never fetches the URL. The
+// URL must be http or https, have a host right after the slashes and no user info, be valid under
+// the WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}

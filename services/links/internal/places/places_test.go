@@ -12,15 +12,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// shelf is an in-memory store. A channel in hold delays every ask of a link until it is closed.
+// shelf is an in-memory store. A channel in hold delays every ask for a link until the channel is
+// closed.
 type shelf struct {
 	mu      sync.Mutex
 	places  map[string]*link.Places
 	calls   atomic.Int64
 	flying  atomic.Int64
-	most    atomic.Int64 // most concurrent calls of Take
+	most    atomic.Int64 // largest number of concurrent calls to Take
 	hold    map[string]chan struct{}
-	fail    atomic.Int64 // number of calls that take effect but return an error
+	fail    atomic.Int64 // number of calls that should take effect but return an error
 	settled atomic.Int64
 }
 
@@ -92,7 +93,7 @@ func start(t *testing.T, s *shelf) (*Gate, *atomic.Int64) {
 	return g, forgotten
 }
 
-// crowd runs n concurrent visits that each take a place, and counts the outcomes.
+// crowd runs n concurrent visits, each of which takes a place, and counts the outcomes.
 func crowd(g *Gate, account, id string, n int) (placed, changed, failed int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -135,7 +136,7 @@ func TestWaitingVisitsShareACommit(t *testing.T) {
 		t.Errorf("%d commits, %d concurrent; want at most 20, 1", calls, most)
 	}
 	if forgotten.Load() == 0 {
-		t.Error("the replica did not forget the link after its places were used up")
+		t.Error("the replica still caches the link after its places were used up, want it forgotten")
 	}
 }
 
@@ -251,6 +252,6 @@ func TestAStoppedGateLetsNobodyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Take("a", "l", "|l"); err == nil {
-		t.Error("Take of a stopped gate succeeded, want an error")
+		t.Error("Take on a stopped gate succeeded, want an error")
 	}
 }
