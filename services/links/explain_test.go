@@ -65,7 +65,7 @@ func (g guesser) link(now int64) map[string]any {
 }
 
 // Explain and redirects share one decision function. This test checks that the code around it
-// agrees too: headers, parsing, caches and stores.
+// (headers, parsing, caches, stores) gives the same results too.
 func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	t.Parallel()
 	visits := 10

@@ -27,7 +27,7 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to. If it is empty,
 	// they must point to the short host.
 	DomainTarget string
-	// Pages are the pages of the default short host, or nil if it has none.
+	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords hashes link passwords.
 	Passwords *password.Hasher

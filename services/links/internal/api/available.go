@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// maxTakenSlugs is the number of taken slugs that an account can find in a minute. Without a limit,
-// one key could list every slug of the installation.
+// maxTakenSlugs is how many taken slugs an account can find per minute. Without a limit, one key
+// could be used to list every slug in the installation.
 const maxTakenSlugs = 30
 
 // available reports whether a create could take a slug now. It checks only the slug.

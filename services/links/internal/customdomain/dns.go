@@ -45,7 +45,7 @@ func NewDNS(resolver string) (*DNS, error) {
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
-	// 1232 bytes is the largest datagram that practically every path carries without
+	// 1232 bytes is the largest datagram that almost every path carries without
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error

@@ -12,11 +12,11 @@ import (
 
 // Options configure a [Memory].
 type Options struct {
-	// Target reads the link of a slug key.
+	// Target reads the link for a slug key.
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
 	// Host reads a host name's record. The name must be in lower case.
 	Host func(ctx context.Context, host string) (s link.Site, found bool, err error)
-	// Suspended reads whether an account's links are out of service.
+	// Suspended looks up whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity limits the memory for cached links, in bytes.
 	Capacity int64
@@ -224,10 +224,10 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Resolve finds the link at a folded slug of host. An empty host means the default short host. With
-// an empty slug, Resolve looks up only the host. Resolve calls wait before it reads the store. wait
-// returns the context for the read, or an error to prevent it. known reports whether an older value
-// is cached.
+// Resolve finds the link with a folded slug on host. An empty host means the default short host.
+// With an empty slug, Resolve looks up only the host. Resolve calls wait before it reads the store.
+// wait returns the context for the read, or an error to prevent it. known reports whether an older
+// value is cached.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
 	domainID := ""
@@ -273,7 +273,7 @@ func (m *Memory) accountOf(a *Answer, wait func(known bool) (context.Context, er
 	return err
 }
 
-// Owner reports whether a domain owns a host name. The name must be in lower case. wait is as for
+// Owner reports whether a domain owns a host name. The name must be in lower case. For wait, see
 // [Memory.Resolve].
 func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
 	now := m.now()

@@ -53,8 +53,8 @@ func (d *Draft) needsNothing() bool {
 // CreateAll creates a link for each draft. The creation times follow the order of the drafts. After
 // an error, the caller may retry with the same origin. Without an error, each draft has its own
 // result. Ordinary drafts are written in one commit. Drafts that are too large for that, such as a
-// hundred long URLs, are written in several commits, in order. In that case, some links may exist
-// when an error occurs. The next attempt finds them by their nonce.
+// hundred long URLs, are written in several commits, in order. In that case, some links may already
+// exist when an error occurs. The next attempt recognises them by their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug record is
 // created only if it does not exist yet. This makes slugs unique: if several requests create the

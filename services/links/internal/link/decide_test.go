@@ -174,7 +174,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 		want map[string]int
 	}{
 		"50 and 50":                         {count("", share("a", 50), share("b", 50)), map[string]int{"a": 50, "b": 50}},
-		"33, 33 and a rule for the rest":    {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
+		"33, 33 and no rule for the rest":   {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
 		"1 and 99":                          {count("", share("a", 1), share("b", 99)), map[string]int{"a": 1, "b": 99}},
 		"sum above 100":                     {count("", share("a", 60), share("b", 60), share("c", 60)), map[string]int{"a": 60, "b": 40}},
 		"earlier rule for another country":  {count("DE", share("a", 50, "FR"), share("b", 50)), map[string]int{"b": 50, "": 50}},

@@ -72,7 +72,7 @@ type Options struct {
 	// SplitKey is an input to the hash that assigns visitors to shares. If the operator changes it,
 	// visitors to any link may move to another share.
 	SplitKey string
-	// Pages are the pages of the default short host, or nil if it has none.
+	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords checks the passwords of links, and Guesses limits the guesses.
 	Passwords *password.Hasher
