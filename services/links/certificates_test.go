@@ -220,8 +220,8 @@ func newTown(t *testing.T, a *authority) *town {
 	return &town{world: c, authority: a, zone: z, key: c.keys.Key(t, "acc_a", identity.Creator)}
 }
 
-// add starts a replica with open plain and TLS listeners. It returns the replica and the
-// address of the TLS listener.
+// add starts a replica with a plain listener and a TLS listener. It returns the replica and the
+// address of its TLS listener.
 func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string) {
 	t.Helper()
 	r := w.replica(t, append([]func(*links.Config){func(cfg *links.Config) {
@@ -344,7 +344,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("got %d orders after handshakes of unknown hosts, want 1", n)
 	}
 
-	// A visit over TLS is counted. Its headers are not trusted, because they do not come from a
+	// Visits over TLS are counted. Their headers are not trusted, because they do not come from a
 	// proxy.
 	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	client := &http.Client{
@@ -444,7 +444,7 @@ func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	if n := len(w.registered()); n != 1 {
 		t.Errorf("got %d accounts, want 1", n)
 	}
-	// When the authority has lost the account, the service must register it again.
+	// If the authority has lost the account, the service must register it again.
 	w.begin(t)
 	w.domain(t, r, "three.account.example.com")
 	if _, err := w.hello(one, "three.account.example.com"); err != nil {

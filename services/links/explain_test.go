@@ -123,7 +123,7 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	}
 	for _, status := range []int{301, 302, 404, 410} {
 		if outcomes[status] == 0 {
-			t.Errorf("no visit got %d; outcomes: %v", status, outcomes)
+			t.Errorf("no visit got %d, want at least one; outcomes: %v", status, outcomes)
 		}
 	}
 }

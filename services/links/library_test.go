@@ -454,7 +454,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	}
 }
 
-// truthful checks that each error message agrees with the number of listed details.
+// truthful checks that each error message states the right number of details.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)

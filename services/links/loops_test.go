@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// mapped is an account with domains. Its visitors follow redirects across all of them.
+// mapped is an account with domains. Visits follow redirects across all of them.
 type mapped struct {
 	script
 	zone     *zone

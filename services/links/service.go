@@ -114,9 +114,9 @@ type Config struct {
 	// SplitKey is an input to the hash by which rules with a percentage divide visitors. If the key
 	// changes, visitors may move to other shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
-	// PasswordHashes is the number of link passwords that are hashed concurrently. One account may
-	// use half of these slots. Each hash needs 19 MiB of memory. PasswordQueue is the number of
-	// passwords of one account that may wait for a slot. Accounts take turns.
+	// PasswordHashes is how many link passwords are hashed concurrently. One account may use half
+	// of these slots. Each hash needs 19 MiB of memory. PasswordQueue is how many of one account's
+	// passwords may wait for a slot. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 	// DomainTarget is the name or address that custom domains should point to. If it is empty, they
@@ -131,7 +131,7 @@ type Config struct {
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 
-// New returns the service. It connects lazily and therefore starts even while Firestore, Redis or
+// New returns the service. The service connects lazily, so it starts even while Firestore, Redis or
 // auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}
@@ -401,7 +401,7 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
 // proxiesOf returns the proxies in front of the request's listener. Visitors reach the TLS listener
-// directly, and their X-Forwarded-For header must not be trusted.
+// directly, so their X-Forwarded-For headers must not be trusted.
 func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}

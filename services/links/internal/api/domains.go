@@ -79,7 +79,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	var body wire.DomainUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains, match := &domainsOf{ctx: ctx, public: h}, httpapi.IfMatch(c)
-	// As for links, 404 takes precedence over 400.
+	// 404 takes precedence over 400, as it does for links.
 	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
 		if bad != nil {
 			return d.Pages, bad

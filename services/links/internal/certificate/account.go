@@ -19,9 +19,9 @@ import (
 // register at the same time get the same account.
 type Account struct {
 	Store interface {
-		// ChangeAccount runs fn with the sealed key of an account and the time when the
-		// key was stored. sealed is nil if there is no key. ChangeAccount stores the key
-		// that fn returns. fn may run several times.
+		// ChangeAccount runs fn with an account's sealed key and the time when the key was stored.
+		// sealed is nil if there is no key. ChangeAccount stores the key that fn returns. fn may
+		// run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
 	ID   string // derived from the authority's URL and our e-mail address

@@ -62,7 +62,7 @@ func ruleOf(id string) string {
 	return ""
 }
 
-// book is an in-memory Counts. It can lose answers and report that it was overtaken.
+// book is an in-memory Counts. It can lose responses and report that it was overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
@@ -833,8 +833,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds the spools of dead processes. If another test starts a program, the child process
-// holds the locks of this process until its exec. anyLeft therefore retries.
+// anyLeft finds the spools of dead processes. It retries, because if another test starts a program,
+// the child process holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")

@@ -93,8 +93,8 @@ type Flusher struct {
 	lines    lograte.State // state of the log messages
 }
 
-// NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
-// The client is shared.
+// NewFlusher returns a flusher for one partition. If now is nil, it uses the system's clock. The
+// client may be shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
 		now = time.Now
@@ -327,7 +327,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize returns the number of bytes that appendScript has added to the size of the log for an
+// entrySize returns the number of bytes by which appendScript increased the size of the log for an
 // entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
@@ -466,8 +466,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch contains the number of clicks that its producer has sent so far, including this
-	// batch. If that exceeds the last total plus this batch, the difference never arrived.
+	// A batch contains the total number of clicks that its producer has sent, including this batch.
+	// If that exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

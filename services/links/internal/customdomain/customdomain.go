@@ -1,5 +1,5 @@
-// Package customdomain contains the rules for customers' host names: valid names, the proof of
-// ownership, and the permissions of a claim.
+// Package customdomain contains the rules for customers' host names: which names are valid, how
+// ownership is proven, and what a claim permits.
 //
 // Several accounts may claim a name. The first account whose token is found in the DNS owns it. A
 // verified domain is checked again every day. If its proof disappears, nothing changes at first,
@@ -7,7 +7,7 @@
 // no new links can be created on the domain, and another account may verify the name. Redirects
 // keep working until another account does so.
 //
-// Other packages use domains through [Service]. The other types use no clock and do no I/O.
+// Other packages use domains through [Service]. All other types use no clock and do no I/O.
 package customdomain
 
 import (
@@ -35,8 +35,7 @@ const (
 	retryUnknown = 15 * time.Minute
 )
 
-// NotFound returns the error for a domain that does not exist or belongs to another
-// account.
+// NotFound returns the error for a domain that does not exist or that belongs to another account.
 func NotFound() error {
 	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id. Send the id (dom_…), not the host name.")
 }
@@ -190,7 +189,7 @@ const (
 	Lost            // the proof exists, but another account now owns the name
 )
 
-// Inspect compares the TXT records at [Domain.Record] with the proof. err is the error of the
+// Inspect compares the TXT records at [Domain.Record] with the proof. err is the error from the
 // lookup. The returned text explains to the domain's owner why the proof was not found.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
@@ -238,7 +237,7 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	}
 }
 
-// backOff returns first after one failure. Each further failure doubles it, up to [Recheck].
+// backOff returns first after one failure. Each further failure doubles the pause, up to [Recheck].
 func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }

@@ -41,7 +41,7 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room reserves room for n more domains. It returns Full if they would exceed the limit.
+	// Room makes room for n more domains. It returns Full if they would exceed the limit.
 	Room(accountID string, limit, n int64) error
 
 	// Add, Put and Remove also write an event of type what, unless what is [events.Quiet].
@@ -66,7 +66,7 @@ type Options struct {
 	Store Store
 	// Texts looks up TXT records. An error means that no server answered.
 	Texts func(ctx context.Context, name string) ([]string, error)
-	// Own are the host names of this installation, which cannot be claimed.
+	// Own lists the host names of this installation, which cannot be claimed.
 	Own []string
 	Now func() time.Time
 }
@@ -190,7 +190,7 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 }
 
 // check looks up the proof and stores the result. If another claim owns the name, check records
-// that in the domain and returns DOMAIN_TAKEN.
+// this in the domain and returns DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
 	// Look up the proof outside the transaction, which may run several times and must not wait for

@@ -31,7 +31,7 @@ const (
 	// entryKeys limits the keys in one entry, and callKeys the keys in one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax limits the keys that are waiting for Redis. If there are more, the announcement
+	// pendingMax limits the keys that wait to be announced. If there are more, the announcement
 	// invalidates all keys.
 	pendingMax = 100_000
 )

@@ -14,9 +14,9 @@
 // servers can share the work. A response depends on one slug, and only that slug's partition
 // confirms it. Hosts and accounts are announced to every partition.
 //
-// Entry numbers increase and are never lower than the server's clock in microseconds. A server that
-// has lost its last entries therefore never reuses their numbers. Each entry contains the number of
-// the previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
+// Entry numbers increase and are never lower than the server's clock in microseconds, so a server
+// that has lost its last entries never reuses their numbers. Each entry contains the number of the
+// previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
 //
 // # States of a replica
 //

@@ -49,8 +49,8 @@ if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
 end
 return 1`)
 
-// Open starts a new epoch for all readers after a partition's server answered NOSCRIPT to
-// a reader that knows epoch. It must succeed before the script is loaded.
+// Open starts a new epoch for all readers after a partition's server has answered NOSCRIPT to a
+// reader that knows epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
 		return fmt.Errorf("start an epoch of the invalidation log: %w", err)

@@ -27,8 +27,8 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. After an error the service must not start, because without the list
-// it would allow all destinations.
+// OpenBlocklist reads the file. After an error, the service must not start, because without the
+// list it would allow all destinations.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())
@@ -83,7 +83,7 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 }
 
 // Has reports whether an address in its standard form is on a blocked host. It runs on every
-// redirect and therefore does not copy the address.
+// redirect, so it does not copy the address.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {

@@ -28,8 +28,8 @@ type Visit struct {
 	Place func(splitKey string) int
 }
 
-// Pages are the URLs to which a host redirects visits that no link serves. An empty URL means that
-// there is no such page.
+// Pages contains the URLs to which a host redirects visits that no link serves. An empty URL means
+// that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
 // PagesOf returns the pages of a domain, or nil.
@@ -75,8 +75,8 @@ const (
 type Decision struct {
 	Outcome Outcome
 	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
-	// it is empty, the visitor gets one of our own pages. With Missing and Over, Location may be a
-	// page of the host or of the link.
+	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
+	// Location may be a page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
 	// MaxAge is the number of seconds for which a browser may reuse the response. It is negative

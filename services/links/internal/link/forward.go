@@ -109,8 +109,8 @@ func hexValue(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// The characters that the URL standard escapes in the query and in the path of an http URL. It also
-// escapes control characters, spaces and non-ASCII characters.
+// The characters that the URL standard escapes in the query and in the path of an http URL, in
+// addition to control characters, spaces and non-ASCII characters.
 const (
 	inQuery = `"#<>'`
 	inPath  = "\"#<>?^`{}"

@@ -166,8 +166,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 			if err != nil {
 				return err
 			}
-			// Set n before part runs: if the store rejects the commit, inPieces tries half as many
-			// items.
+			// Set n before calling part: if the store rejects the commit, inPieces tries half as
+			// many items.
 			n = fitting(found)
 			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
 		})

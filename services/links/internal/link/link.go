@@ -75,7 +75,7 @@ type Link struct {
 	// replicas may have cached that the link does not exist, and must be notified. A generated slug
 	// cannot have been visited.
 	Foreseeable bool
-	// Shown is the API's representation of a new link, for its event. If it is nil, the store
+	// Shown is the API's representation of a new link, used in its event. If it is nil, the store
 	// converts the link.
 	Shown any
 
@@ -88,7 +88,7 @@ type Link struct {
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // Slug is a valid slug. It is displayed in its original case, but uniqueness and lookup ignore
-// case. Convert only text that is known to be valid, such as a generated or a stored slug.
+// case. Convert only text that is known to be valid to a Slug, such as a generated or stored slug.
 type Slug string
 
 // Folded returns the slug in lower case, the form in which it must be unique.
@@ -166,8 +166,8 @@ const places = 9
 
 // ID returns the ID of the link at a position in an account's list. The ID is a hash of the
 // account, followed by the position, counted down from lastSeq. An account's IDs in ascending order
-// are therefore its list, newest first, and a query for a range of document names needs no
-// additional index. Like every ID it has 22 characters of base62.
+// are therefore its list, newest first, and listing needs only a range of document names and no
+// additional index. Like every ID, it has 22 base62 characters.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {

@@ -156,9 +156,10 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks and normalizes all rules of a link. It trims the names, and converts countries
-// to capitals and languages to the case of BCP 47. countryKnown reports whether this installation
-// can determine a visitor's country. The details name fields such as rules.0.when.country.
+// CheckRules checks and normalizes all rules of a link. It trims names, and converts countries to
+// upper case and languages to the case that BCP 47 recommends. countryKnown reports whether this
+// installation can determine a visitor's country. The details name fields such as
+// rules.0.when.country.
 func CheckRules(rules []Rule, countryKnown bool) ([]Rule, []apierr.Detail) {
 	var bad []apierr.Detail
 	refuse := func(field, code, message string) {

@@ -103,7 +103,7 @@ type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only older links are listed
 	Limit     int
-	// Whole requests every field. Otherwise the store reads only the fields that lists need.
+	// Whole requests every field. Without it, the store reads only the fields that lists need.
 	Whole bool
 	// Broken also requests links that cannot be read; see [Link.Broken].
 	Broken bool

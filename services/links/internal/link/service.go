@@ -41,7 +41,7 @@ type Store interface {
 	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
 	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add creates links with slugs that were never used, in one database call and without reading.
+	// Add creates links whose slugs were never used, in one database call and without reading.
 	// limit is the account's limit for links; 0 means no limit. The error is ErrInTheWay if one of
 	// the links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
@@ -67,7 +67,7 @@ type Tx interface {
 	Tags(accountID string, got, lost []string) error
 	// Places returns the places of a link, or nil for a link without a limit.
 	Places(linkID string) (*Places, error)
-	// Room returns the number of links that the account may add, at most want; see libs/quota.
+	// Room returns how many links the account may add, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
 	// Each of the methods below announces the slug to every replica. Otherwise replicas would serve
@@ -134,15 +134,15 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
-// Explain returns the response that a visit to the link would get. own are the names of the default
-// short host, and pages are the pages of the link's host.
+// Explain returns the response that a visit to the link would get. own contains the names of the
+// default short host, and pages the pages of the link's host.
 func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
 	return Decide(l.Target(), v, &Surroundings{
 		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
 	})
 }
 
-// SlugFree reports whether the account can take a slug of a domain now. An empty domainID means the
+// SlugFree reports whether the account can take a slug on a domain now. An empty domainID means the
 // default short host.
 func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug Slug) (bool, error) {
 	r, err := s.opt.Store.Slug(ctx, SlugKey(domainID, slug.Folded()))

@@ -56,7 +56,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 }
 
 // Lift ends a takedown of a slug, even if the link was deleted or replaced by another link with the
-// slug. It also succeeds if the takedown is not in effect.
+// slug. It also succeeds if the takedown is no longer in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)

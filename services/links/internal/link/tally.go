@@ -26,8 +26,8 @@ type Click struct {
 	Rule     string // the name, at that time, of the rule that redirected the visitor, or ""
 }
 
-// The names of visits that no link serves, in the counts of a domain. They are stored in the same
-// field as the names of rules in the counts of a link.
+// Names of the kinds of visits that no link serves, in the counts of a domain. They are stored in
+// the same field as rule names in the counts of a link.
 const (
 	VisitHome     = "home"
 	VisitNotFound = "notFound"

@@ -11,13 +11,13 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxURL is the maximum length of a URL in bytes, because a destination is sent as a header. The
-// API contract has its own limit, in characters.
+// maxURL is the maximum length of a URL in bytes. It exists because destinations are sent in a
+// header. The API contract has its own limit, in characters.
 const maxURL = 8192
 
 // URL is an http or https URL. Given is the exact text from the caller. Location is the same URL in
-// ASCII, as the URL standard serializes it. Browsers interpret a URL by that standard, and Location
-// is therefore the form that [ParseURL] checks.
+// ASCII, as the URL standard serializes it. Browsers interpret URLs by that standard, so Location
+// is the form that [ParseURL] checks.
 type URL struct{ Given, Location string }
 
 // Hosts is a list of hosts that serve redirects. A link to one of them could cause a redirect loop,
@@ -104,8 +104,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	return URL{Given: text, Location: location}, nil
 }
 
-// LeadsBack returns the error for a URL on a host of short links from which visits could be
-// redirected back.
+// LeadsBack returns the error for a URL on a short-link host that could redirect visits back.
 func LeadsBack() *apierr.Detail {
 	return &apierr.Detail{
 		Code: apierr.SelfReference, Message: "The address is on one of our own short hosts, so visits could end up in a redirect loop. Use the final destination.",

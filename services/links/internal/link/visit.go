@@ -17,8 +17,8 @@ func IsPrefetch(purpose string) bool {
 // maxReferrer is the maximum length of a referrer's host that is stored. DNS has the same limit.
 const maxReferrer = 253
 
-// ReferrerHost returns the host of a Referer header. It returns "" for a header that is not
-// counted: another scheme, no plain host, or a host in own.
+// ReferrerHost returns the host of a Referer header. It returns "" for headers that are not
+// counted: those with another scheme, without a plain host, or with a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
 	// Visitors choose this text, and it is stored in statistics, so only characters of host names

@@ -1,5 +1,5 @@
-// Package places ensures that the number of redirects of a link does not exceed its maxClicks,
-// across any number of replicas.
+// Package places ensures that a link does not redirect more visits than its maxClicks, across any
+// number of replicas.
 //
 // A visit takes a place in Firestore before it is redirected. Its click is recorded in the click
 // log like any other, so neither a lost click nor the loss of Redis allows a visit over the limit.
@@ -53,8 +53,8 @@ type Options struct {
 	Forget func(slugKeys ...string)
 	// Announce notifies all replicas that the slugs have changed.
 	Announce func(ctx context.Context, slugKeys ...string)
-	// Counted returns a function that reports whether all clicks have been counted that any replica
-	// recorded before Counted was called. The gate calls that function until it returns true.
+	// Counted returns a function that reports whether all clicks that any replica recorded before
+	// the call to Counted have been counted. The gate calls that function until it returns true.
 	Counted func() func(ctx context.Context) (bool, error)
 }
 

@@ -93,7 +93,7 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 }
 
 // BenchmarkAgents measures redirects in three cases: a cached agent (warm), a new agent that is
-// parsed, without a budget (new), and a flood of new agents (flood).
+// parsed, with an unlimited budget (new), and a flood of new agents (flood).
 func BenchmarkAgents(b *testing.B) {
 	for _, redis := range []bool{false, true} {
 		for _, kind := range []string{"warm", "new", "flood"} {

@@ -207,8 +207,8 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy allows a page to use its own style and to load nothing else. lockedPolicy is the policy of
-// the password page.
+// policy allows a page to use its own style and nothing else. lockedPolicy is the policy of the
+// password page.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
 // policyWith returns a policy that allows forms to be sent to certain URLs. Browsers also apply it

@@ -333,7 +333,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may already have been counted, before a change made its response stale.
+		// The visit may already have been counted before a change made its response stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -492,7 +492,7 @@ func (h *Handler) uncount(v *visit) {
 // cannot be a custom domain, ok is false, and the caller does not look it up.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	// Nearly all requests have the host in this form. The comparison allocates no string.
+	// Nearly all requests contain the host in this form. The comparison does not allocate.
 	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}

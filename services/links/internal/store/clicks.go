@@ -274,8 +274,8 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 // part is a pendingDoc, identified by its ID.
 type part struct {
 	id string
-	// tallies are the contents of the document, unless another flusher has changed it since it was
-	// written. If tallies is nil, the contents are unknown.
+	// tallies contains the contents of the document, unless another flusher has changed it since it
+	// was written. If tallies is nil, the contents are unknown.
 	tallies []*link.Tally
 	written time.Time
 }

@@ -20,7 +20,7 @@ type routingDoc struct {
 	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are rules, for lists, which do not read the rules themselves
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
-	// SplitKey is only in the slug's document, and only if the link has percentages.
+	// SplitKey is stored only in the slug's document, and only if the link has percentages.
 	SplitKey string `firestore:"key,omitempty"`
 }
 

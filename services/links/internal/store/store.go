@@ -49,7 +49,7 @@ func New(db *record.DB, shown Shown) *Store {
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces then
+	// During an erasure, [customdomain.Service] first deletes domains with their hosts. Traces then
 	// removes the account's remaining certificate records.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"}, record.Traces{DB: db, Collection: placesCollection})
 	return s

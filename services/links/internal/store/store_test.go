@@ -678,8 +678,8 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	}
 }
 
-// TestEveryWriteHasItsEvent checks every transaction method that writes a record. The caller must
-// pass the event.
+// TestEveryWriteHasItsEvent checks that every transaction method that writes a record has an event
+// parameter.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
 	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // these methods write no API records
@@ -968,7 +968,7 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 }
 
 // Erasing an unreadable link does not block other links and keeps its takedown. It does not change
-// the slugs of other links, whatever the damaged record contains.
+// other links' slugs, no matter what the damaged record contains.
 func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	t.Parallel()
 	b, ctx := newWorld(t), t.Context()
