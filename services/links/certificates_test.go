@@ -799,7 +799,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		return snaps[0]
 	}
 	if !kept().Exists() {
-		t.Error("the record with the pause was deleted")
+		t.Error("the record with the pause was deleted, want it kept")
 	}
 	w.forward(16 * time.Minute)
 	eventually(t, "the sweep removes the expired pause", func() bool { return !kept().Exists() })

@@ -185,7 +185,7 @@ func TestBulkChangeAndDelete(t *testing.T) {
 		t.Errorf("repeated edit: %v, want 200", got)
 	}
 	if after := r.api(key, "GET", "/api/v1/links/"+a, nil).text; after != before {
-		t.Errorf("the repeated edit changed the link from\n%s\nto\n%s", before, after)
+		t.Errorf("the repeated edit changed the link, want no change; from\n%s\nto\n%s", before, after)
 	}
 	for name, body := range map[string]string{
 		"without IDs": `{"ids":[],"set":{}}`, "unsupported field": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "without set": `{"ids":["a"]}`, "tags and addTags": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "invalid tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,

@@ -236,7 +236,7 @@ func flush(t testing.TB, addr string, b *book, parts ...int) {
 				break
 			}
 			if round == 10 {
-				t.Fatal("the click log is not empty after 10 rounds")
+				t.Fatal("the click log is not empty after 10 rounds of flushing, want it empty")
 			}
 		}
 	}

@@ -164,7 +164,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 				name = rule.Name
 			}
 			if out[name]++; split {
-				t.Error("choose reports that a place is unknown, but the visit has one")
+				t.Error("choose reports an unknown place, but the visit has a place; want it known")
 			}
 		}
 		return out

@@ -307,7 +307,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
-			t.Errorf("docs/api/statistics.md and docs/api/domains.md do not contain %q", sentence)
+			t.Errorf("docs/api/statistics.md and docs/api/domains.md lack the sentence %q", sentence)
 		}
 	}
 }
@@ -692,7 +692,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 			case slices.Contains(quiet, f.Name), slices.Contains(reads, f.Name):
 			case f.Type.NumOut() > 1: // a method that reads
 			case in == 0 || f.Type.In(in-1) != reflect.TypeFor[events.Type]():
-				t.Errorf("%s.%s writes a record but has no event parameter", tx, f.Name)
+				t.Errorf("%s.%s writes a record but has no event parameter, want one", tx, f.Name)
 			}
 		}
 	}
