@@ -351,7 +351,7 @@ func (l *lane) lose(err error) {
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
 			if err := l.spool.append(record{number: b.number, payload: b.payload}); err != nil {
-				slog.Error("cannot write unconfirmed clicks to the spool; they stay in memory", "error", err)
+				slog.Error("cannot write unconfirmed clicks to the spool; keeping them in memory", "error", err)
 				break
 			}
 		}

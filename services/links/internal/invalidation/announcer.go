@@ -37,7 +37,7 @@ const (
 )
 
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
-	Help: "Changed keys that could not be announced yet because Redis does not answer."})
+	Help: "Changed keys that have not been announced yet because Redis does not answer."})
 
 // announceScript appends entries. It may run even when Redis is full, because the log is bounded
 // and stale responses would be worse than using a little more memory.

@@ -398,7 +398,7 @@ func FuzzServe(f *testing.F) {
 			}
 		case 200, 204, 404:
 		default:
-			t.Fatalf("visit to %q at %q: unexpected status %d", uri, host, res.StatusCode())
+			t.Fatalf("visit to %q at %q: status %d, want 200, 204, 302 or 404", uri, host, res.StatusCode())
 		}
 	})
 }
