@@ -155,7 +155,7 @@ func TestOneLinksFloodDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "visits over the bound fail at once", func() bool { return failed.Load() > 0 })
+	eventually(t, "visits over the limit fail at once", func() bool { return failed.Load() > 0 })
 	for _, l := range [][2]string{{"a", "beside"}, {"b", "other"}} {
 		if err := g.Take(l[0], l[1], "|"+l[1]); err != nil {
 			t.Errorf("Take for %v: %v", l, err)
@@ -185,7 +185,7 @@ func TestOneAccountsLinksDoNotTakeAllRoom(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "asks for an account's links over the bound fail", func() bool { return refused.Load() == 4 })
+	eventually(t, "asks for an account's links over the limit fail", func() bool { return refused.Load() == 4 })
 	if err := g.Take("b", "other", "|other"); err != nil {
 		t.Errorf("Take for another account: %v", err)
 	}

@@ -79,7 +79,7 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 			t.Errorf("%s: %d certificates are due, %v; want %d", when, d.N, err, n)
 		}
 		if series := testutil.CollectAndCount(earliestEnd); series == 0 != end.IsZero() {
-			t.Errorf("%s: the metric has %d series, want one only if a certificate exists", when, series)
+			t.Errorf("%s: the metric has %d series, want 1 if a certificate exists and 0 otherwise", when, series)
 		} else if got := testutil.ToFloat64(earliestEnd.WithLabelValues()); series > 0 && got != float64(end.Unix()) {
 			t.Errorf("%s: earliest expiry = %v, want %v", when, got, end.Unix())
 		}
