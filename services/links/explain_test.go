@@ -117,7 +117,7 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {
-				t.Errorf("visit to %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
+				t.Errorf("visit to %s with %q = %d %q, but explain = %v; want the same", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
 			}
 		}
 	}

@@ -392,7 +392,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(reads)
 	p50, p95, most := reads[len(reads)/2], reads[len(reads)*95/100], reads[len(reads)-1]
-	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link combines", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link contains together", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
 	if p95 > 50+5*20 || most > 2000 {
 		t.Errorf("a query for 20 links reads p95 %d, max %d documents; want at most 150 and 2000", p95, most)
 	}

@@ -397,7 +397,8 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client returns the address of a visitor. Only the limit for missing links uses this address.
+// client returns the address of a visitor. The address is used only to limit requests for
+// nonexistent links.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
 // proxiesOf returns the proxies in front of the request's listener. Visitors reach the TLS listener

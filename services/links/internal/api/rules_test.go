@@ -48,7 +48,7 @@ func FuzzRules(f *testing.F) {
 		}
 		again, err := readRules(h, string(shown))
 		if err != nil {
-			t.Fatalf("rules %s are returned as %s, which is rejected as input: %v", text, shown, err)
+			t.Fatalf("rules %s are returned as %s, which is rejected as input: %v; want it accepted", text, shown, err)
 		}
 		if diff := cmp.Diff(rules, again); len(rules) > 0 && diff != "" {
 			t.Errorf("rules %s are returned as %s, which has another meaning (-want +got):\n%s", text, shown, diff)

@@ -187,7 +187,7 @@ func FuzzLookupSlug(f *testing.F) {
 		slug, problem := ParseSlug(text, false)
 		folded, ok := LookupSlug([]byte(text))
 		if ok != (problem == nil) || ok && folded != slug.Folded() {
-			t.Fatalf("ParseSlug(%q) = %v, %v, but LookupSlug = %q, %v", text, slug, problem, folded, ok)
+			t.Fatalf("ParseSlug(%q) = %v, %v, but LookupSlug = %q, %v; want them to agree", text, slug, problem, folded, ok)
 		}
 	})
 }

@@ -199,7 +199,8 @@ func (g *Gate) serve(l *line) {
 		case first:
 			pause = min(took, restMax)
 		default:
-			// Firestore slows down when a document is written too often, so pause longer.
+			// Firestore slows down when a document has too many writers, so pause longer after a
+			// slow commit.
 			pause = max(min(pause*3/2, restMax), restMin, min(took, 2*restMax))
 		}
 		select {
