@@ -15,8 +15,8 @@ import (
 )
 
 // Account keeps the key of our account at the authority. All replicas share the account. Only the
-// key is stored: for a known key, an authority returns the existing account, so replicas that
-// register at the same time get the same account.
+// key is stored, because an authority returns the existing account for a known key. Replicas that
+// register at the same time therefore get the same account.
 type Account struct {
 	Store interface {
 		// ChangeAccount runs fn with an account's sealed key and the time when the key was stored.

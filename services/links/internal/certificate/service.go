@@ -325,9 +325,9 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 }
 
 // lost reports whether a certificate must be ordered again because no sealing key decrypts its
-// private key. It returns false for certificates that are younger than [loss]: during a rotation,
-// some replicas do not have the new key yet, and replicas that replaced each other's certificates
-// would use up the authority's limits.
+// private key. It returns false for certificates that are younger than [loss], because some
+// replicas do not have the new key yet during a rotation. If they replaced each other's
+// certificates, they would use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }

@@ -731,7 +731,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 }
 
 // TestADeadRedisIsTriedAtItsProbesOnly checks that a failed attempt to drain the spool does not
-// request an immediate retry, because each attempt reads up to half a megabyte of the spool.
+// request an immediate retry. Each attempt reads up to half a megabyte of the spool.
 func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)

@@ -106,8 +106,7 @@ func (l *Log) handed() map[int][2]int64 {
 }
 
 // lastOf returns the number of the producer's last batch. It returns 0 if the producer has not sent
-// a batch for a day: its batches were counted long ago, and its mark may have been removed from
-// Firestore.
+// a batch for a day. Its batches were counted long ago, and Firestore may no longer have its mark.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0

@@ -23,8 +23,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken means that the stored progress differs from the progress that a writer started from,
-// because another flusher or an earlier attempt by the same writer was faster.
+// ErrOvertaken means that the stored progress is not the progress that a writer started from.
+// Another flusher, or an earlier attempt by the same writer, was faster.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
@@ -454,7 +454,7 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
-	// The batch may already have been counted: a replica resends a batch if it does not know the
+	// The batch may already have been counted. A replica resends a batch if it does not know the
 	// outcome of the first attempt, and the flusher reads entries again after a failed trim.
 	if batch <= mark.Batch {
 		return nil

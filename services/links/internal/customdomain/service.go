@@ -215,8 +215,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			return err
 		}
 		outcome, reason := after.Inspect(texts, lookup)
-		// If the claim was never verified, tell its owner that the name is taken even if the record
-		// is missing, because adding the record would not help.
+		// If the claim was never verified, report that the name is taken even if the record is
+		// missing, because adding the record would not help.
 		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
 		if lost {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."

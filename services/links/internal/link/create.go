@@ -43,9 +43,9 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether the draft can be written without reading first. A slug is almost
 // always free, and reading first would double the database calls for an ordinary create. A draft
-// with a domain, an external ID or tags needs a read: the domain must be verified, the external ID
-// may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the link of its
-// first attempt exists.
+// with a domain, an external ID or tags needs a read, because the domain must be verified, the
+// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
+// link of its first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
@@ -209,8 +209,8 @@ func (b *batch) settle(tx Tx) error {
 	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
 		return err
 	}
-	// Items that an earlier attempt created are already settled and do not count here, so a
-	// repeated request succeeds even if its first attempt created the last allowed link.
+	// Items that an earlier attempt created are already settled and do not count here. A repeated
+	// request therefore succeeds even if its first attempt created the last allowed link.
 	room, err := tx.Room(b.account, b.limit, len(adds))
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 	return texts
 }
 
-// unescaped decodes the name or the value of a parameter as the URL standard decodes forms: a plus
+// unescaped decodes the name or the value of a parameter as the URL standard decodes forms. A plus
 // is a space, and a percent sign without a valid escape is kept.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {

@@ -97,7 +97,7 @@ func (l *Link) Limit() int64 {
 }
 
 // exhausted reports whether all clicks of the link are used up. The number of clicks alone does not
-// show this: if a process was killed before it responded to a visit, the visit's place is used, but
+// show this. If a process was killed before it responded to a visit, the visit's place is used, but
 // there is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is the error that a [Store] returns if a document that must be new already exists, if
-// the outcome of the commit is unknown, or if the account may be full. In all three cases the
-// caller must read the records.
+// ErrInTheWay is the error that a [Store] returns if a document that must be new already exists,
+// the outcome of the commit is unknown, or the account may be full. In all three cases the caller
+// must read the records.
 var ErrInTheWay = errors.New("the records must be read first")
 
 // Store keeps links.

@@ -34,8 +34,8 @@ type SlugRecord struct {
 	ReleasedUntil time.Time
 	// Formerly is the ID of the deleted link. A repeated delete finds the slug by this ID.
 	Formerly string
-	// Takedown is stored with the slug as well as with its link, so that the takedown stays in
-	// effect if the link is deleted and another link with the slug is created.
+	// Takedown is stored with the slug as well as with its link. It therefore stays in effect if
+	// the link is deleted and another link with the slug is created.
 	Takedown *Takedown
 }
 

@@ -92,8 +92,8 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// BenchmarkAgents measures redirects in three cases: a cached agent (warm), a new agent that is
-// parsed, with an unlimited budget (new), and a flood of new agents (flood).
+// BenchmarkAgents measures redirects with a cached agent (warm), with new agents and an unlimited
+// budget for parsing them (new), and with a flood of new agents (flood).
 func BenchmarkAgents(b *testing.B) {
 	for _, redis := range []bool{false, true} {
 		for _, kind := range []string{"warm", "new", "flood"} {

@@ -6,9 +6,9 @@
 // unique.
 //
 // Identifiers are derived from the request. A link's ID consists of its account and its position in
-// the account's list (seq), and the document stores the nonce of the request that created it. Seq
-// is therefore unique within an account without a counter that every create would have to change,
-// and a repeated request recognises its own link and succeeds.
+// the account's list (seq), and the document stores the nonce of the request that created it. This
+// makes seq unique within an account without a counter that every create would have to change. It
+// also lets a repeated request recognise its own link and succeed.
 package store
 
 import (
@@ -116,8 +116,8 @@ type slugDoc struct {
 	UsedUp        bool      `firestore:"usedUp,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
-	// Takedown is stored with the link and with its slug, because redirects read only the slug, and
-	// because a slug that is used again after a delete is still taken down.
+	// Takedown is stored with the link and with its slug. Redirects read only the slug, and a slug
+	// that is used again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
