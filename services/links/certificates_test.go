@@ -143,7 +143,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 		a.front.Store(&handler)
 	}
 	a.begin(t)
-	// Pebble stores a new account before it completes it. A concurrent request with the same key,
+	// Pebble stores a new account before completing it. A concurrent request with the same key,
 	// such as one from another replica, would read the incomplete account.
 	var registering sync.Mutex
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -220,8 +220,8 @@ func newTown(t *testing.T, a *authority) *town {
 	return &town{world: c, authority: a, zone: z, key: c.keys.Key(t, "acc_a", identity.Creator)}
 }
 
-// add starts a replica with open plain and TLS listeners. It returns the replica and the
-// address of the TLS listener.
+// add starts a replica with a plain listener and a TLS listener. It returns the replica and the
+// address of its TLS listener.
 func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string) {
 	t.Helper()
 	r := w.replica(t, append([]func(*links.Config){func(cfg *links.Config) {
@@ -335,16 +335,16 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("status %q until %v, error %q; want issued for 90 days, no error", status, expires, problem)
 	}
 	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
-		t.Errorf("handshake for an unverified host got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for an unverified host got a certificate of %v, want none", c.DNSNames)
 	}
 	if c, err := w.hello(one, ""); err == nil {
-		t.Errorf("handshake without a server name got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake without a server name got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders after handshakes of unknown hosts, want 1", n)
 	}
 
-	// A visit over TLS is counted. Its headers are not trusted, because they do not come from a
+	// Visits over TLS are counted. Their headers are not trusted, because they do not come from a
 	// proxy.
 	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	client := &http.Client{
@@ -372,7 +372,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	}
 	c, err := w.hello(one, "ten.example.com")
 	if err == nil {
-		t.Errorf("handshake for a deleted domain got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for a deleted domain got a certificate of %v, want none", c.DNSNames)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	if n := len(w.registered()); n != 1 {
 		t.Errorf("got %d accounts, want 1", n)
 	}
-	// When the authority has lost the account, the service must register it again.
+	// If the authority has lost the account, the service must register it again.
 	w.begin(t)
 	w.domain(t, r, "three.account.example.com")
 	if _, err := w.hello(one, "three.account.example.com"); err != nil {
@@ -464,7 +464,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	eventually(t, "the record shows the error", func() bool {
 		status, _, problem := w.shown(r, path)
@@ -473,7 +473,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	// The next visit must fail at once, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("second handshake got a certificate of %v", c.DNSNames)
+		t.Errorf("second handshake got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.refused.Load() - asked; n != 0 {
 		t.Errorf("the second handshake sent %d requests to the authority, want 0", n)
@@ -710,7 +710,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	}
 	// If Redis does not answer in time, only half of the budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
-		t.Errorf("got %d orders, want 2 or 3: one for the other account, at most two (a fifth of ten) for the greedy account", n)
+		t.Errorf("got %d orders, want 2 or 3: one for the other account, and at most two (a fifth of ten) for the greedy account", n)
 	}
 	w.key = w.keys.Key(t, "acc_c", identity.Creator)
 	w.domain(t, r, "new.share.example.com")
@@ -732,7 +732,7 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	w.domain(t, r, "b.outage.example.com")
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
@@ -775,7 +775,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	for i := range 3 {
 		path := w.domain(t, r, host)
 		if c, err := w.hello(secure, host); err == nil {
-			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v", c.DNSNames)
+			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v, want none", c.DNSNames)
 		}
 		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
 			t.Errorf("round %d: status %q, error %q; want failed, could not validate", i, status, problem)
@@ -799,7 +799,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		return snaps[0]
 	}
 	if !kept().Exists() {
-		t.Error("the record with the pause was deleted")
+		t.Error("the record with the pause was deleted, want it kept")
 	}
 	w.forward(16 * time.Minute)
 	eventually(t, "the sweep removes the expired pause", func() bool { return !kept().Exists() })
@@ -818,7 +818,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	path := w.domain(t, r, host)
 	w.broken.Store(true)
 	if c, err := w.hello(secure, host); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	// Change the record as if renewals had failed for days.
@@ -895,7 +895,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 	set(tenant.Suspended, 1)
 	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
-		t.Errorf("handshake for a suspended account got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for a suspended account got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders, want 1", n)

@@ -76,7 +76,7 @@ func TestWhatAChangeWrites(t *testing.T) {
 		{"repeated create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
 		{"edit of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
 		{"edit of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
-		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
+		{"bulk create of 100 links", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
 		{"bulk edit", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
 		{"delete", "DELETE", path, "", 204, 3},
 		{"claim of a domain", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},

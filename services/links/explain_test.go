@@ -65,7 +65,7 @@ func (g guesser) link(now int64) map[string]any {
 }
 
 // Explain and redirects share one decision function. This test checks that the code around it
-// agrees too: headers, parsing, caches and stores.
+// (headers, parsing, caches, stores) gives the same results too.
 func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	t.Parallel()
 	visits := 10
@@ -117,13 +117,13 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {
-				t.Errorf("visit to %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
+				t.Errorf("visit to %s with %q = %d %q, but explain = %v; want the same", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
 			}
 		}
 	}
 	for _, status := range []int{301, 302, 404, 410} {
 		if outcomes[status] == 0 {
-			t.Errorf("no visit got %d; outcomes: %v", status, outcomes)
+			t.Errorf("no visit got %d, want at least one; outcomes: %v", status, outcomes)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// decides lists the record fields that control the response to a visitor of the link.
+// decides lists the record fields that determine the response to a visitor.
 var decides = []string{"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiresAt", "expiredUrl", "hasPassword", "maxClicks", "hasRules", "rules", "status"}
 
 // script is a golden transcript of calls.
@@ -105,7 +105,7 @@ func (s *script) exported(slug string) map[string]any {
 			return line.Data
 		}
 	}
-	s.r.t.Fatalf("the export has no link %s", slug)
+	s.r.t.Fatalf("the export has no link %s, want it exported", slug)
 	return nil
 }
 
@@ -293,7 +293,7 @@ func TestEachWrongValueHasASentence(t *testing.T) {
 	golden(t, "wrong.txt", s.String())
 }
 
-// Fields that exclude each other are checked on the record that would result from the change.
+// Mutually exclusive fields are checked on the record that would result from the change.
 func TestFieldsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -71,7 +71,7 @@ func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 		}
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:6:ffff::1"); got != 429 {
-		t.Errorf("correct password of the sixth link from the same network: status %d, want 429", got)
+		t.Errorf("correct password for the sixth link from the same network: status %d, want 429", got)
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:7::1"); got != 303 {
 		t.Errorf("correct password from another network: status %d, want 303", got)
@@ -120,7 +120,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	}
 	for _, slug := range []string{"two", "theirs"} {
 		if got := a.guess(slug, "right", "10.1.7.9"); got != 303 {
-			t.Errorf("correct password of link %s from the attacker's range: status %d, want 303", slug, got)
+			t.Errorf("correct password for link %s from the attacker's range: status %d, want 303", slug, got)
 		}
 	}
 	for i := range 12 * 60 {
@@ -164,7 +164,7 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 				case 429:
 					refused.Add(1)
 				default:
-					t.Errorf("guess of the flood: status %d, want 403 or 429", got)
+					t.Errorf("guess in the flood: status %d, want 403 or 429", got)
 				}
 			}
 		})
@@ -173,11 +173,11 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	for i := range 24 {
 		r, ip := []*replica{a, b}[i%2], fmt.Sprintf("172.16.%d.1", i)
 		if got := r.guess("calm", "right", ip); got != 303 {
-			t.Errorf("correct password of another account's link during the flood: status %d, want 303", got)
+			t.Errorf("correct password for another account's link during the flood: status %d, want 303", got)
 		}
 		if i%8 == 0 {
 			if got := r.guess("calm", "wrong", fmt.Sprintf("172.17.%d.1", i)); got != 403 {
-				t.Errorf("wrong password of another account's link during the flood: status %d, want 403", got)
+				t.Errorf("wrong password for another account's link during the flood: status %d, want 403", got)
 			}
 		}
 	}

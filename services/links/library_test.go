@@ -185,7 +185,7 @@ func TestBulkChangeAndDelete(t *testing.T) {
 		t.Errorf("repeated edit: %v, want 200", got)
 	}
 	if after := r.api(key, "GET", "/api/v1/links/"+a, nil).text; after != before {
-		t.Errorf("the repeated edit changed the link from\n%s\nto\n%s", before, after)
+		t.Errorf("the repeated edit changed the link, want no change; from\n%s\nto\n%s", before, after)
 	}
 	for name, body := range map[string]string{
 		"without IDs": `{"ids":[],"set":{}}`, "unsupported field": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "without set": `{"ids":["a"]}`, "tags and addTags": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "invalid tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
@@ -392,7 +392,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(reads)
 	p50, p95, most := reads[len(reads)/2], reads[len(reads)*95/100], reads[len(reads)-1]
-	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link combines", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link contains together", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
 	if p95 > 50+5*20 || most > 2000 {
 		t.Errorf("a query for 20 links reads p95 %d, max %d documents; want at most 150 and 2000", p95, most)
 	}
@@ -454,7 +454,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	}
 }
 
-// truthful checks that each error message agrees with the number of listed details.
+// truthful checks that each error message states the right number of details.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)

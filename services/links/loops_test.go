@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// mapped is an account with domains. Its visitors follow redirects across all of them.
+// mapped is an account with domains. Visits follow redirects across all of them.
 type mapped struct {
 	script
 	zone     *zone
@@ -71,7 +71,7 @@ func (m *mapped) follow(address string) {
 		}
 		chain = append(chain, to)
 	}
-	m.r.t.Errorf("redirect loop: %s", strings.Join(chain[:6], " → "))
+	m.r.t.Errorf("redirect loop, want a final destination: %s", strings.Join(chain[:6], " → "))
 }
 
 func newMapped(t *testing.T, c *world, edit ...func(*links.Config)) *mapped {

@@ -152,8 +152,8 @@ func (r *replica) answersOf(key string, s *stated) []string {
 	return append(out, strings.TrimSpace(fmt.Sprint("explain  ", e.json["status"], " ", e.str("location")))+": "+e.str("why"))
 }
 
-// This test checks over HTTP that if a link is in two states, the one with the higher precedence
-// determines the response to a visit, the preview page and explain.
+// If a link is in two states, the one with the higher precedence determines the response to a
+// visit, the preview page and explain. This test checks that over HTTP.
 func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

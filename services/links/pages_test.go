@@ -251,7 +251,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		want(t, query, stats(query), 400, "VALIDATION_ERROR")
 	}
 	want(t, "stats of another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
-	// An edit of the domain must not overwrite its counts, and a count must not overwrite an edit.
+	// Editing the domain must not overwrite its counts, and counting must not overwrite an edit.
 	on(b, "/")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
 		t.Fatal(got)

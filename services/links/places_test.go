@@ -22,8 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// visits requests a path n times and returns the number of redirects. All other responses must be
-// 410. A 503 with Retry-After is retried.
+// visits requests a path n times and returns the number of redirects. A 503 with Retry-After is
+// retried. All other responses must be 410.
 func (r *replica) visits(path string, n int) (led int) {
 	r.t.Helper()
 	for range n {

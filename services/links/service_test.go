@@ -392,7 +392,7 @@ func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
 			answers = append(answers, strings.ReplaceAll(a.text, a.json["error"].(map[string]any)["requestId"].(string), ""))
 		}
 		if len(slices.Compact(answers)) != 1 {
-			t.Errorf("responses to %s differ: %q", call[0], answers)
+			t.Errorf("responses to %s differ, want them equal: %q", call[0], answers)
 		}
 	}
 	want(t, "create on an unknown domain", r.api(mine, "POST", "/api/v1/links", `{"url":"bad","domainId":"dom_x"}`), 404, "DOMAIN_NOT_FOUND")

@@ -524,7 +524,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key still works, because the auth service of this test does not know about the erasure.
+		// The key still works, because this test's auth service does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

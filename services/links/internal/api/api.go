@@ -27,7 +27,7 @@ type Options struct {
 	// DomainTarget is the name or address that custom host names must point to. If it is empty,
 	// they must point to the short host.
 	DomainTarget string
-	// Pages are the pages of the default short host, or nil if it has none.
+	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords hashes link passwords.
 	Passwords *password.Hasher
@@ -83,9 +83,9 @@ type public struct {
 	opt     Options
 }
 
-// Internal adds the routes that are reachable only within the cluster. On these routes, auth
-// reports its decisions about accounts, with the internal token, and an ingress asks whether it may
-// order a certificate for a host name.
+// Internal adds the routes that are reachable only within the cluster. Auth uses them, with the
+// internal token, to report its decisions about accounts. An ingress uses them to ask whether it
+// may order a certificate for a host name.
 func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
 	wire.Routes(a, token, h)
 	a.Public(fiber.MethodGet, "/internal/v1/domains/ask", func(c *fiber.Ctx) error {

@@ -13,11 +13,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// maxTakenSlugs is the number of taken slugs that an account can find in a minute. Without a limit,
-// one key could list every slug of the installation.
+// maxTakenSlugs is how many taken slugs an account can find per minute. Without a limit, one key
+// could be used to list every slug in the installation.
 const maxTakenSlugs = 30
 
-// available reports whether a create could take a slug now. It checks only the slug.
+// available reports whether a create could use a slug now. It checks nothing but the slug.
 func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Send the slug to check."})

@@ -83,7 +83,7 @@ const (
 // bound limits how much request data the results repeat.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
-	// All items share these budgets. Once a budget is used up, data in later items is cut.
+	// All items share these budgets. Once a budget is used up, data from later items is cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {

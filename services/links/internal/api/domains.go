@@ -35,7 +35,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets 403 for any body, because 403 takes precedence over 400.
+		// A full account gets 403 for any request body, because 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -79,7 +79,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	var body wire.DomainUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains, match := &domainsOf{ctx: ctx, public: h}, httpapi.IfMatch(c)
-	// As for links, 404 takes precedence over 400.
+	// 404 takes precedence over 400, as it does for links.
 	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
 		if bad != nil {
 			return d.Pages, bad
@@ -182,7 +182,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	// Every replica applies a new default before the call that sets it returns.
+	// When the call that sets a new default returns, every replica applies it.
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}
@@ -240,10 +240,9 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 	return d.all.hosts, d.all.err
 }
 
-// leaves adds an error if a link on a custom domain redirects to a domain of the account. From the
-// link's own domain or another domain of the account, a visit could be redirected back. Links on
-// the default short host may redirect to domains, because nothing on a domain may redirect to that
-// host.
+// leaves adds an error if a link on a custom domain redirects to a domain of the account, which
+// could redirect the visit back. Links on the default short host may redirect to domains, because
+// nothing on a domain may redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {
 		return nil

@@ -84,7 +84,8 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets 403 for any body, because 403 takes precedence over 404 and 400.
+		// A full account gets 403 for any request body, because 403 takes precedence over 404 and
+		// 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -190,8 +191,8 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 }
 
 // imported parses the clicks and the creation time of a link from another system. Only
-// importedClicks marks an import. In a record of this API that is sent back without importedClicks,
-// createdAt is ignored like every read-only field.
+// importedClicks marks an import. If a record from this API is sent back without importedClicks,
+// its createdAt is ignored, like every read-only field.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		f.Unknown = append(f.Unknown, "createdAt")
@@ -222,8 +223,8 @@ func (h public) update(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	// 404 takes precedence over 400, because another account's link must give the same response for
-	// every body. Errors in the body are therefore reported only after the link is found.
+	// 404 takes precedence over 400, because the response for another account's link must not
+	// depend on the body. Errors in the body are therefore reported only if the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad

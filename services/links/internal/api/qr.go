@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Bounds of a QR code. Drawing the largest image takes 4 MiB of memory. The encoded response is
+// Limits for QR codes. Drawing the largest image takes 4 MiB of memory. The encoded response is
 // only a few kilobytes.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
@@ -70,7 +70,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	return c.Send(qrSVG(code, size, margin))
 }
 
-// qrSVG draws all dark modules as one path. Each run of dark modules in a row is one part of the
+// qrSVG draws all dark modules as one path. Each run of dark modules in a row is one segment of the
 // path.
 func qrSVG(code *qr.Code, size, margin int) []byte {
 	var b bytes.Buffer

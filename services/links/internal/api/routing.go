@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routing contains the fields of a create or an update that set the link's [link.Routing].
+// routing contains those fields of a create or an update that set the link's [link.Routing].
 type routing struct {
 	redirectType              httpapi.Optional[float64]
 	forwardQuery, forwardPath httpapi.Optional[bool]
@@ -87,8 +87,8 @@ func (p hashed) change(l *link.Link) {
 	}
 }
 
-// changes parses the fields and returns their changes to a link. own returns the hosts to which no
-// address may redirect. changes calls own only if the request contains an address.
+// changes parses the fields and returns the changes that they make to a link. own returns the hosts
+// to which no address may redirect. changes calls own only if the request contains an address.
 func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {

@@ -84,7 +84,7 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 
 func isNotFound(err error) bool { return apierr.CodeOf(err) == apierr.LinkNotFound }
 
-// slugKey returns the key of the slug in a short URL. It returns LINK_NOT_FOUND if the URL is not
+// slugKey returns the key for the slug in a short URL. It returns LINK_NOT_FOUND if the URL is not
 // on one of our hosts.
 func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	_, rest, ok := strings.Cut(address, "://")
@@ -123,7 +123,7 @@ const (
 )
 
 // Limits on the concurrent exports of this process, which also serves redirects. The limit per
-// account prevents one account's slow readers from taking all slots.
+// account prevents one account's slow readers from occupying all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -184,7 +184,7 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line for a link, or for a day of a link or domain, with an unreadable record.
+// unreadable is the line for an unreadable record of a link, or of a link's or domain's day.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`

@@ -87,7 +87,7 @@ func ruleShares(in []link.Share) []wire.RuleClicks {
 const isoTime = "2006-01-02T15:04:05.000Z"
 
 // certificateOf returns the status "none" if this installation does not order certificates, even if
-// it has ordered some before.
+// it used to.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
@@ -171,7 +171,8 @@ func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Mo
 	return validate(f, field, expiry(m.Value))
 }
 
-// validate parses a field that has no error yet. If parse returns an error, validate adds it to f.
+// validate parses a field, unless f already contains an error for it. If parse returns an error,
+// validate adds it to f.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {
 	if f.HasError(field) {
 		return value

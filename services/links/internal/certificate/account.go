@@ -15,13 +15,13 @@ import (
 )
 
 // Account keeps the key of our account at the authority. All replicas share the account. Only the
-// key is stored: for a known key, an authority returns the existing account, so replicas that
-// register at the same time get the same account.
+// key is stored, because an authority returns the existing account for a known key. Replicas that
+// register at the same time therefore get the same account.
 type Account struct {
 	Store interface {
-		// ChangeAccount runs fn with the sealed key of an account and the time when the
-		// key was stored. sealed is nil if there is no key. ChangeAccount stores the key
-		// that fn returns. fn may run several times.
+		// ChangeAccount runs fn with an account's sealed key and the time when the key was stored.
+		// sealed is nil if there is no key. ChangeAccount stores the key that fn returns. fn may
+		// run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
 	ID   string // derived from the authority's URL and our e-mail address

@@ -32,7 +32,7 @@ const (
 	longestOrder = 3 * time.Minute
 
 	// retryRefused is the first pause after a failed validation. The usual cause is a DNS record
-	// that does not point here yet. Let's Encrypt allows five failures per hour and name.
+	// that does not point here yet. Let's Encrypt allows five failures per name and hour.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
 	// retryAway is the first pause if the authority is down. It is short, because the name is not
@@ -115,8 +115,8 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	return true, nil
 }
 
-// Extend renews the lease. A lease that expires without a result shows that the replica has died,
-// and the sweep resumes the order.
+// Extend renews the lease. If a lease expires without a result, the replica has died, and the sweep
+// resumes the order.
 func (r *Record) Extend(now time.Time) {
 	r.Until = now.Add(Lease)
 	r.DueAt = r.Until
@@ -127,9 +127,9 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
 // certificate and its private key. It keeps the pause after failed orders, because otherwise an
-// owner could skip the pause by deleting the domain and verifying it again. It keeps an order in
-// flight, so that a failure of that order counts. If there is neither a pause nor an order, left is
-// false, and the record can be removed.
+// owner could skip the pause by deleting the domain and verifying it again. It also keeps an
+// in-flight order, so that the order's failure would count. If there is neither a pause nor an
+// order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end at once, because the authority
@@ -156,10 +156,10 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	return now.Before(r.NextAt)
 }
 
-// inherited is the Failure of a record that was taken over by another account.
+// inherited is the Failure of a record that another account has taken over.
 const inherited = "Orders for this name failed for its previous owner. The next order starts after a pause."
 
-// Held reports whether the lease with this token is the newest and has not ended.
+// Held reports whether the lease with this token is the newest and has not expired.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
 
 // end removes the order from the record.
@@ -189,8 +189,9 @@ func (r *Record) Failed(f Failure, now time.Time) {
 	r.schedule(r.NextAt)
 }
 
-// schedule makes the sweep retry a renewal while the certificate is valid. A name without a valid
-// certificate is retried only at its next visit, so that unvisited names cost no orders.
+// schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
+// certificate, an order is retried only when the name is next visited, so that unvisited names use
+// no orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {

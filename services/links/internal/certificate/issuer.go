@@ -28,8 +28,8 @@ var ErrNoOrder = errors.New("the authority did not start to validate")
 
 // Issuer is a certificate authority.
 type Issuer interface {
-	// Issue requests a certificate chain and returns it in PEM. Before the authority validates,
-	// Issue calls present to store the challenge for the authority.
+	// Issue requests a certificate chain and returns it in PEM. Before validation, Issue calls
+	// present to store the challenge where the authority can get it.
 	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
@@ -109,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs a separate client, because the solver belongs to the client.
+	// Each order needs its own client, because the solver is part of the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -151,7 +151,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make key: %w", err)
 	}
-	// No common name: it is limited to 64 characters, and clients no longer read it.
+	// Leave out the common name: it is limited to 64 characters, and clients no longer read it.
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{}, DNSNames: []string{host}}, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make certificate request: %w", err)
@@ -160,8 +160,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	return key, csr, err
 }
 
-// parse returns a TLS certificate from a chain and its key, and checks that the certificate is
-// valid for host.
+// parse builds a TLS certificate from a chain and its key, and checks that it is valid for host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))

@@ -12,8 +12,8 @@ import (
 // sealedByOlderKeys has no value until the first round has completed.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_sealed_by_older_keys",
-	Help: "Certificates, and the account at the authority, that an older key of LINKREEL_CERTIFICATE_KEY seals, at the last check. " +
-		"If it is 0 on every replica, the older keys can be dropped.",
+	Help: "Certificates, including the account key at the authority, that were sealed with an older key of LINKREEL_CERTIFICATE_KEY at the last check. " +
+		"If it is 0 on every replica, the older keys can be removed.",
 }, nil)
 
 // newRotation returns the rotation that reseals certificates, and then the key of the account at

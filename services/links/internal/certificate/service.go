@@ -33,17 +33,18 @@ type Store interface {
 	// Certificate reads a host's record. found is false if the record does not exist.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
-	// The record may be the zero record. fn may run several times and must have no other effect. If
-	// fn returns an error, nothing is stored. If the error is ErrForget, the record is removed.
+	// If the host has no record, fn gets the zero record. fn may run several times and must have no
+	// other effect. If fn returns an error, nothing is stored. If the error is ErrForget, the
+	// record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
 	// with unreadable records.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate changes the due time of a record without reading the record.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists, in order, hosts with a private key that is sealed with one of keyIDs. The
-	// list starts after the host in after, or with the first host if after is "". It includes hosts
-	// with unreadable records.
+	// SealedBy lists, in order, hosts whose private keys are sealed with one of keyIDs. The list
+	// starts after the host named by after, or with the first host if after is "". It includes
+	// hosts with unreadable records.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
@@ -130,8 +131,8 @@ const (
 	// mostBegun limits all orders together, because the other limits apply only once an order's
 	// account is known.
 	mostBegun = 512
-	// mostWaiting limits the handshakes that wait for an order, and waitingForHost limits them for
-	// one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
+	// mostWaiting limits the handshakes that wait for an order, and waitingForHost those that wait
+	// for one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
@@ -206,7 +207,7 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Check the name for challenges too. The authority requests only known names, and other clients
+	// Check the name for challenges too: the authority requests only known names, and other clients
 	// must not cause reads for unknown names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func clientOf(c net.Conn) netip.Addr {
 	return a.Addr()
 }
 
-// serve returns the certificate of a known host, and orders it if there is none.
+// serve returns the certificate of a known host, and orders one if there is none.
 func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, error) {
 	now := s.opt.Now()
 	l, err := s.held.Get(ctx, host)
@@ -324,14 +325,14 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 }
 
 // lost reports whether a certificate must be ordered again because no sealing key decrypts its
-// private key. It returns false for certificates that are younger than [loss]: during a rotation,
-// some replicas do not have the new key yet, and replicas that replaced each other's certificates
-// would use up the authority's limits.
+// private key. It returns false for certificates that are younger than [loss], because some
+// replicas do not have the new key yet during a rotation. If they replaced each other's
+// certificates, they would use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
 
-// wait orders a certificate for host, or joins this replica's order in flight. It waits until the
+// wait orders a certificate for host, or joins this replica's in-flight order. It waits until the
 // order or ctx ends.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
@@ -571,7 +572,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
 }
 
-// issue orders a certificate as the holder of the lease and records the outcome.
+// issue orders a certificate, as the holder of the lease, and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
 	// Spend the budgets after the claim, so that replicas that wait for the same order spend
 	// nothing.
@@ -704,8 +705,8 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 
 const (
 	duePage = 800
-	// atATime is the number of concurrent renewals of a replica. A name that hangs blocks only one
-	// of them.
+	// atATime is the number of renewals that a replica runs concurrently. A name that hangs blocks
+	// only one of them.
 	atATime = 4
 	// asideFor is how long a record is postponed if it cannot be read or changed.
 	asideFor = time.Hour
@@ -734,8 +735,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes the renewal impossible,
-// sweepOne postpones the record so that it does not block the records after it. limited is true if
-// the whole budget of orders is used up.
+// sweepOne postpones the record, so that it does not block later records. limited is true if the
+// whole budget of orders is used up.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -756,7 +757,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 }
 
 // renew orders a certificate for host in the same way as a visitor's handshake, and waits for it.
-// The limit on waiting handshakes does not apply, because visitors may have used it up.
+// The limit on waiting handshakes does not apply, because visitors may have exhausted it.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()

@@ -62,7 +62,7 @@ func ruleOf(id string) string {
 	return ""
 }
 
-// book is an in-memory Counts. It can lose answers and report that it was overtaken.
+// book is an in-memory Counts. It can lose responses and report that it was overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
@@ -236,7 +236,7 @@ func flush(t testing.TB, addr string, b *book, parts ...int) {
 				break
 			}
 			if round == 10 {
-				t.Fatal("the click log is not empty after 10 rounds")
+				t.Fatal("the click log is not empty after 10 rounds of flushing, want it empty")
 			}
 		}
 	}
@@ -731,7 +731,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 }
 
 // TestADeadRedisIsTriedAtItsProbesOnly checks that a failed attempt to drain the spool does not
-// request an immediate retry, because each attempt reads up to half a megabyte of the spool.
+// request an immediate retry. Each attempt reads up to half a megabyte of the spool.
 func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -833,8 +833,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds the spools of dead processes. If another test starts a program, the child process
-// holds the locks of this process until its exec. anyLeft therefore retries.
+// anyLeft finds the spools of dead processes. It retries, because if another test starts a program,
+// the child process holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")

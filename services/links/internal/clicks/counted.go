@@ -84,7 +84,7 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// handed returns the last numbers of all sequences. It first calls Redis in every partition, so
+// handed returns the last numbers of all sequences. It first calls Redis for every partition, so
 // that this process knows all changes announced before the call. It returns nil if Redis does not
 // answer.
 func (l *Log) handed() map[int][2]int64 {
@@ -106,8 +106,7 @@ func (l *Log) handed() map[int][2]int64 {
 }
 
 // lastOf returns the number of the producer's last batch. It returns 0 if the producer has not sent
-// a batch for a day: its batches were counted long ago, and its mark may have been removed from
-// Firestore.
+// a batch for a day. Its batches were counted long ago, and Firestore may no longer have its mark.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0
@@ -167,7 +166,7 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 }
 
 // hear records the clicks to be counted, once every process has updated its entry twice since the
-// first call. One update is not enough, because it may have been in flight before that call.
+// first call. One update is not enough, because it may already have been in flight at that time.
 func (c *barrier) hear(ctx context.Context) (bool, error) {
 	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()
 	if err != nil {

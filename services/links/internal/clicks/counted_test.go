@@ -75,7 +75,7 @@ func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	allCounted(t, p, ask, true, "the clicks of the stopped process are flushed")
 }
 
-// When Redis has lost its data, the log is empty, but the process still has the clicks.
+// If Redis has lost its data, the log is empty, but the process still has the clicks.
 func TestAnEmptiedRedisDoesNotMakeAllCounted(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

@@ -11,10 +11,10 @@
 // is already in the log. If the click turns out to belong to another link or to none, [Log.Undo]
 // undoes it.
 //
-// When Redis does not answer within [Config.Budget], batches are written to a file on local disk. A
-// probe switches back as soon as Redis answers in time. New clicks are then sent directly to Redis.
-// At the same time the file is drained to Redis, many batches per call. New and drained batches are
-// numbered separately, so neither has to wait for the other.
+// When Redis does not answer within [Config.Budget], batches are written to a file on local disk.
+// As soon as Redis answers a probe in time, the process switches back. New clicks are then sent
+// directly to Redis. At the same time, the file is drained to Redis, many batches per call. New and
+// drained batches are numbered separately, so neither has to wait for the other.
 //
 // If Redis is full, it rejects clicks but still confirms responses. The clicks are written to the
 // file until the flusher has freed memory. The click log has its own, smaller limit in bytes,
@@ -41,12 +41,12 @@
 //
 // # Flusher
 //
-// For each partition, a lease in Redis chooses one replica at a time. That replica adds up
-// the stream and writes one increment per link and cycle. The lease only saves work: if two
-// flushers run at once, they notice each other in the transaction. The size of a cycle is
-// bounded in bytes, and is halved when a write fails. If Firestore permanently refuses a
-// write, the flusher narrows it down to the counts of one link. It sets these aside for an
-// operator, shows them in a metric, and counts the rest.
+// For each partition, a lease in Redis chooses one replica at a time. That replica adds up the
+// stream and writes one increment per link and cycle. The lease only saves work: if two flushers
+// run at once, they notice each other in the transaction. The size of a cycle is bounded in bytes,
+// and is halved when a write fails. If Firestore permanently rejects a write, the flusher narrows
+// the cause down to the counts of one link. It sets these aside for an operator, reports them in a
+// metric, and counts the rest.
 //
 // This package never receives visitors' IP addresses.
 package clicks

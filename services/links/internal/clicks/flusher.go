@@ -23,8 +23,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken means that the stored progress differs from the progress that a writer started from,
-// because another flusher or an earlier attempt by the same writer was faster.
+// ErrOvertaken means that the stored progress is not the progress that a writer started from.
+// Another flusher, or an earlier attempt by the same writer, was faster.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
@@ -93,8 +93,8 @@ type Flusher struct {
 	lines    lograte.State // state of the log messages
 }
 
-// NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
-// The client is shared.
+// NewFlusher returns a flusher for one partition. If now is nil, it uses the system's clock. The
+// client may be shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
 		now = time.Now
@@ -327,7 +327,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize returns the number of bytes that appendScript has added to the size of the log for an
+// entrySize returns the number of bytes by which appendScript increased the size of the log for an
 // entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
@@ -454,7 +454,7 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
-	// The batch may already have been counted: a replica resends a batch if it does not know the
+	// The batch may already have been counted. A replica resends a batch if it does not know the
 	// outcome of the first attempt, and the flusher reads entries again after a failed trim.
 	if batch <= mark.Batch {
 		return nil
@@ -466,8 +466,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch contains the number of clicks that its producer has sent so far, including this
-	// batch. If that exceeds the last total plus this batch, the difference never arrived.
+	// A batch contains the total number of clicks that its producer has sent, including this batch.
+	// If that exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxBatch limits the clicks of one batch, and thereby the size of a stream entry. The next
-	// call sends further clicks.
+	// maxBatch limits the clicks in one batch, and thereby the size of a stream entry. Any further
+	// clicks are sent in the next call.
 	maxBatch = 1024
 	// lastMoments bounds the data that Redis may lose when it dies. If the disk is busy, Redis
 	// writes its file up to two seconds late.
@@ -186,7 +186,7 @@ var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the clicks of the items and confirms their responses, usually in one call. It
 // needs more calls only if Redis has lost data or if many invalidations are pending. It returns
-// false if Redis does not answer. The caller then spools the unsettled items.
+// false if Redis does not answer, and the caller then spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls are not enough to catch up, use the
@@ -351,7 +351,7 @@ func (l *lane) lose(err error) {
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
 			if err := l.spool.append(record{number: b.number, payload: b.payload}); err != nil {
-				slog.Error("cannot write unconfirmed clicks to the spool; they stay in memory", "error", err)
+				slog.Error("cannot write unconfirmed clicks to the spool; keeping them in memory", "error", err)
 				break
 			}
 		}
@@ -359,7 +359,7 @@ func (l *lane) lose(err error) {
 	l.nudge()
 }
 
-// regain switches back to Redis. The caller has applied every pending invalidation.
+// regain switches back to Redis. The caller must have applied every pending invalidation.
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()

@@ -22,7 +22,8 @@ type Config struct {
 	Redis redisdb.Config
 	// Bytes limits the size of the click log in Redis, for all partitions together.
 	Bytes int64
-	// SpoolDir is the directory for clicks while Redis is unreachable. It must outlive the process.
+	// SpoolDir is the directory in which clicks are stored while Redis is unreachable. It must
+	// outlive the process.
 	SpoolDir string
 	// SpoolMax limits the spool in bytes. Clicks that do not fit are lost, and a metric counts
 	// them.
@@ -124,7 +125,7 @@ func (l *Log) Undo(answer Answer, click link.Click) {
 }
 
 // Run maintains the log until ctx ends. It drains the spool, returns to Redis after an outage, and
-// takes over the spools of dead processes. At the end it tries for a few seconds to write the last
+// takes over the spools of dead processes. At the end, it tries for a few seconds to write the last
 // clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup

@@ -60,7 +60,7 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 }
 
 // learn records the last batch that a call found in Redis. before is the value of acked at the
-// start of the call. If another call has changed acked since then, its newer result is kept.
+// start of the call. If another call has changed acked in the meantime, that newer result is kept.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

@@ -26,8 +26,8 @@ func batchKey(part int, producer string) string {
 // flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is the key of a hash with a [sign] for each process that may hold clicks, by process
-// ID.
+// producersKey is the key of a hash that maps the ID of each process that may hold clicks to its
+// [sign].
 var producersKey = invalidation.Prefix(0) + "producers"
 
 // producerLife is how long Redis keeps the last batch number of an inactive producer. If a spool is
@@ -40,7 +40,7 @@ const entryBytes = 100
 // appendScript appends batches and reads the invalidation log. It appends even if links have
 // changed, because every click is recorded and only the response may have to change.
 //
-// Each partition has its own script. One server of a Cluster may hold several partitions, and
+// Each partition has its own script. One server in a Cluster may hold several partitions, and
 // NOSCRIPT must mean that the server is new to this partition (see package invalidation).
 //
 // KEYS: head, log, clicks, the producer's last batch.

@@ -15,8 +15,8 @@ const (
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is the interval between checks of a partition without redirects. Its server may be
-	// replaced, and the new server may lack the clicks of the last seconds.
+	// idle is the interval between checks of a partition without redirects. The partition's server
+	// may be replaced, and the new server may lack the clicks of the last few seconds.
 	idle = time.Second
 )
 
@@ -68,8 +68,8 @@ func (l *lane) tend(ctx context.Context) {
 }
 
 // probe checks whether Redis answers within the redirects' budget, and switches back to Redis if it
-// does. The call also sends the batches that Redis may lack. A Redis that always answers too slowly
-// is still treated as lost.
+// does. The call also sends the batches that Redis may lack. A Redis that consistently answers too
+// slowly is still treated as lost.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		s, err := l.send(ctx, l.log.fast, &l.live, nil)
@@ -242,7 +242,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 }
 
 // close settles the open batch and tries once to send the rest to Redis. If that fails, it leaves
-// the spool to the next process.
+// the spool for the next process.
 func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	l.mu.Lock()
 	l.quit = true
